@@ -30,7 +30,7 @@ def timed(executor: CudaExecutor, load: Any, way: str) -> float:
     load()
     executor.stream.synchronize()
     if way == "forgotten":
-        executor.forget_kept_lines()
+        executor.reset_persisting_lines()
     executor.flush()  # keeps the device busy, too, until the next work is enqueued
     start = executor.mark(executor.stream)
     load()

@@ -91,12 +91,12 @@ def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
         answer, messages = Path(folder) / "answer", Path(folder) / "messages"
         words = [sys.executable, "-m", "alexconv.check.kinds", kind, name, str(answer)]
         words += own
-        with messages.open("wb") as said:
+        with messages.open("wb") as stream:
             child = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stream,
                 start_new_session=True,
                 env={**os.environ, **needed},
             )
@@ -108,8 +108,8 @@ def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)  # with everything that it started
                 child.wait()
-        with messages.open("rb") as said:
-            text = said.read(REPORT_BYTES).decode(errors="replace")
+        with messages.open("rb") as stream:
+            text = stream.read(REPORT_BYTES).decode(errors="replace")
         if status is None:
             return Verdict(
                 name, kind, (f"no answer after {seconds:g} s: does a loop end? does a thread wait for memory?",)

@@ -92,9 +92,9 @@ def verified(
 ) -> Iterator[str]:
     """What is wrong with outputs on data sets, verified as in a run; ``accepted`` statuses are not reported."""
     executor = HostExecutor(build)
-    asked = points(rung, shapes, data)
-    runner = Runner(executor, asked, Settings(baseline=False, timed=False))
-    for point in asked:
+    layer_points = points(rung, shapes, data)
+    runner = Runner(executor, layer_points, Settings(baseline=False, timed=False))
+    for point in layer_points:
         record = runner.record(point)
         if record["status"] not in ("ok", *accepted):
             yield f"{in_words(point.conv)}, {point.data} data: {record['status']}: {record['reason']}"
@@ -184,8 +184,8 @@ def races(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     executor = HostExecutor("trace")
     for point in points(rung, shapes, [UNIFORM]):
         cut = plan(BoundRung(rung, point.conv, point.constants), N, FILE_BYTES)
-        for entry, found in trace_point(executor, point, cut, TRACED_BLOCKS):
-            for race in found.races:
+        for entry, trace in trace_point(executor, point, cut, TRACED_BLOCKS):
+            for race in trace.races:
                 yield f"{entry}: {race}"
 
 

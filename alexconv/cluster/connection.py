@@ -70,9 +70,9 @@ def client_of(distributed: Any, address: Any = None, **options: Any) -> Iterator
     try:
         client = distributed.Client(address, set_as_default=False, timeout=ANSWER_S, **options)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
-        what = next((str(each) for each in (address, options.get("scheduler_file")) if each), LOCAL)
+        target = next((str(place) for place in (address, options.get("scheduler_file")) if place), LOCAL)
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise MissingTool(f"no scheduler answers at {what} ({reason[:150]})") from None
+        raise MissingTool(f"no scheduler answers at {target} ({reason[:150]})") from None
     try:
         yield client
     finally:
@@ -136,7 +136,7 @@ def visible_gpus() -> list[str]:
     import pynvml
 
     if (named := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [each.strip() for each in named.split(",") if each.strip()]
+        return [entry.strip() for entry in named.split(",") if entry.strip()]
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]

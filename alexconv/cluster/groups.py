@@ -27,7 +27,7 @@ class Group:
     @property
     def weight(self) -> float:
         """Estimated seconds; only the order of groups matters."""
-        return fsum(seconds(each) for point in self.points for each in point.points())
+        return fsum(seconds(layer_point) for point in self.points for layer_point in point.points())
 
 
 def place(point: AnyPoint) -> tuple[str, str, int, str]:
@@ -44,10 +44,10 @@ def seconds(point: Point) -> float:
 
 def groups_of(points: Iterable[AnyPoint]) -> list[Group]:
     """The points by place, the longest group first, so that workers end at about the same time."""
-    found: dict[object, list[AnyPoint]] = {}
+    points_by_place: dict[object, list[AnyPoint]] = {}
     for point in points:
-        found.setdefault(place(point), []).append(point)
-    return sorted((Group(tuple(each)) for each in found.values()), key=lambda group: -group.weight)
+        points_by_place.setdefault(place(point), []).append(point)
+    return sorted((Group(tuple(members)) for members in points_by_place.values()), key=lambda group: -group.weight)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -89,7 +89,7 @@ class Task:
     during the task.  Both return follow-up tasks.
     """
 
-    what: str
+    label: str
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
     suits: Callable[[Worker], bool] = lambda worker: True
@@ -117,7 +117,7 @@ class Pool:
         self.batch: Callable[[], AbstractContextManager[None]] = nullcontext  # around the handling of queued messages
         self.welcome: Callable[[Worker], Iterable[Task]] = lambda worker: ()  # a new worker's tasks, before all others
         self.ever: dict[str, Worker] = {}  # ended ones too: their last message may come after their end
-        self._asked: dict[str, Any] = {}  # futures of the facts of new workers
+        self._pending_facts: dict[str, Any] = {}  # futures of the facts of new workers
         self._left_out: set[str] = set()
         self._running: dict[str, tuple[Any, Task, Worker]] = {}  # by the worker's address
         self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
@@ -182,25 +182,25 @@ class Pool:
 
     def call(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one call on a worker, or on another of its kind that shares its cache.  Raises ClusterLost."""
-        found: list[Any] = []
+        results: list[Any] = []
         ended: list[str] = []
 
         def done(_: Worker, result: Any) -> Iterable[Task]:
-            found.append(result)
+            results.append(result)
             return ()
 
         def lost(on: Worker) -> Iterable[Task]:
             ended.append(on.name)
             return [task] if len(ended) < MOST_ENDS else []
 
-        def suits(each: Worker) -> bool:
-            return (each.kind, each.store) == (worker.kind, worker.store)
+        def suits(candidate: Worker) -> bool:
+            return (candidate.kind, candidate.store) == (worker.kind, worker.store)
 
         task = Task(function.__name__, function, arguments, suits, done, lost)
         self.run([task])
-        if not found:
+        if not results:
             raise ClusterLost(f"{MOST_ENDS} workers ended during one call: {', '.join(ended)}")
-        return found[0]
+        return results[0]
 
     def _submit(self, call: Callable[..., Any], arguments: tuple[Any, ...], address: str) -> Any:
         key = f"{call.__name__}-{uuid4().hex}"
@@ -212,9 +212,9 @@ class Pool:
         """Waits until all present workers have reported their facts; raises MissingTool if none comes."""
         began = monotonic()
         problems: list[str] = []
-        while not self.workers or self._asked:
+        while not self.workers or self._pending_facts:
             self._look(problems)
-            if not self.workers and (monotonic() - began > START_S or (problems and not self._asked)):
+            if not self.workers and (monotonic() - began > START_S or (problems and not self._pending_facts)):
                 raise MissingTool("; ".join(dict.fromkeys(problems)) or "the cluster has no workers")
             sleep(0.1)
         kinds = self.kinds()
@@ -224,8 +224,9 @@ class Pool:
 
     def _refuse_other_kind(self, worker: Worker) -> None:
         if self._usual and self.mixed == REFUSE and kind_facts(worker.facts) != kind_facts(self._usual):
-            what = difference(worker.facts, self._usual)
-            line = f"{worker.name} is left out: it has {what}; --mixed apart records its points in a separate file"
+            differences = difference(worker.facts, self._usual)
+            advice = "--mixed apart records its points in a separate file"
+            line = f"{worker.name} is left out: it has {differences}; {advice}"
             self.leave_out(worker.address, line)
 
     def at_work(self) -> list[Worker]:
@@ -250,11 +251,12 @@ class Pool:
         tasks: list[Task] = []
         for address in [address for address in self.workers if address not in there]:
             tasks += self._gone(address)
-        self._asked = {address: future for address, future in self._asked.items() if address in there}
-        for address in there - self.workers.keys() - self._asked.keys() - self._left_out:
-            self._asked[address] = self._submit(remote.facts, (self.request,), address)
-        for address, future in [each for each in self._asked.items() if each[1].done()]:
-            del self._asked[address]
+        self._pending_facts = {address: future for address, future in self._pending_facts.items() if address in there}
+        for address in there - self.workers.keys() - self._pending_facts.keys() - self._left_out:
+            self._pending_facts[address] = self._submit(remote.facts, (self.request,), address)
+        finished = {address: future for address, future in self._pending_facts.items() if future.done()}
+        for address, future in finished.items():
+            del self._pending_facts[address]
             if future.status != "finished":
                 error = future.exception() if future.status == "error" else None
                 reason = str(error) if isinstance(error, AlexconvError) else f"{type(error).__name__}: {error}"
@@ -293,7 +295,7 @@ class Pool:
             if task.address and task.address not in self.workers:
                 left += task.lost(self.ever[task.address])
                 continue
-            worker = next((each for each in free if task.may_run_on(each)), None)
+            worker = next((candidate for candidate in free if task.may_run_on(candidate)), None)
             if worker is None:
                 left.append(task)
                 continue
@@ -301,7 +303,7 @@ class Pool:
             self._running[worker.address] = future, task, worker
             future.add_done_callback(partial(self._ended, worker.address))
             tokens = worker.tokens(exclusive=self.exclusive)
-            free = [each for each in free if tokens.isdisjoint(each.tokens(exclusive=self.exclusive))]
+            free = [candidate for candidate in free if tokens.isdisjoint(candidate.tokens(exclusive=self.exclusive))]
         return left
 
     def _ended(self, address: str, future: Any) -> None:

@@ -64,7 +64,7 @@ def blocks_of(
             "a reference",
             add_block,
             (pool.request, *block),
-            lambda each: each.store == worker.store,
+            lambda candidate: candidate.store == worker.store,
             lambda _, seconds: done(seconds, block) or (),
             lambda _: [task(block)],
         )
@@ -74,18 +74,18 @@ def blocks_of(
 
 def compute(pool: Pool, places: Sequence[Place], progress: Progress) -> list[Computed]:
     """Adds the references of places to every cache of the pool's workers; returns each place's cost, in order."""
-    found = {place: Computed(0, 0.0) for place in places}
+    costs = {place: Computed(0, 0.0) for place in places}
     of_inputs = {inputs: (inputs, N) for inputs, N in places}
     tasks: list[Task] = []
 
     def done(seconds: float, block: tuple[Inputs, int, int]) -> None:
         inputs, first, last = block
-        before = found[of_inputs[inputs]]
-        found[of_inputs[inputs]] = Computed(before.images + last - first, before.convolution_s + seconds)
-        progress.reach(sum(each.images for each in found.values()))
+        before = costs[of_inputs[inputs]]
+        costs[of_inputs[inputs]] = Computed(before.images + last - first, before.convolution_s + seconds)
+        progress.reach(sum(cost.images for cost in costs.values()))
 
     for worker in pool.one_of_each(lambda worker: worker.store):
         tasks += blocks_of(pool, worker, places, done)
     progress.expect(sum(block[2] - block[1] for task in tasks for block in [task.arguments[1:]]))
     pool.run(tasks)
-    return list(found.values())
+    return list(costs.values())

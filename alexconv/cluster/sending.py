@@ -44,9 +44,9 @@ class Sender:
 
     # Progress, as a run shows it
 
-    def start(self, what: str) -> None:
+    def start(self, activity: str) -> None:
         """Sends what runs now."""
-        self.send(STARTED, what)
+        self.send(STARTED, activity)
 
     def finish(self, record: Record) -> None:
         """Does nothing: the record says it."""

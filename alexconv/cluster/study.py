@@ -71,7 +71,7 @@ class Study:
     def end(self, workers: int, phases: Mapping[str, float]) -> None:
         """Writes the run's time and its phases', the number of workers, and how the cards differ."""
         if self.headers:
-            facts = {"workers": workers, "phases_s": {name: round(each, 2) for name, each in phases.items()}}
+            facts = {"workers": workers, "phases_s": {name: round(seconds, 2) for name, seconds in phases.items()}}
             cards = {"cards": self.calibrated} if self.calibrated else {}
             write_end(self.file, self.headers, list(self.done.values()), len(self.kept), **facts, **cards)
 
@@ -89,7 +89,7 @@ def alike(header: Record, other: Record) -> bool:
 
 def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: bool) -> list[Study]:
     """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file next to it."""
-    found = []
+    studies = []
     for number, kind in enumerate(pool.kinds()):
         path = out if number == 0 else out.with_stem(f"{out.stem}-{kind}")
         previous, worker = read([path]) if path.exists() else Records(), pool.of_kind(kind)[0]
@@ -98,19 +98,19 @@ def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: boo
             for key, header in previous.headers.items()
             if resume and header["type"] == "device" and alike(header, worker.facts["header"])
         }
-        asked = pool.call(worker, remote.asked, pool.request, dict(options), headers)
-        points: list[AnyPoint] = asked["points"]
+        answer = pool.call(worker, remote.asked, pool.request, dict(options), headers)
+        points: list[AnyPoint] = answer["points"]
         names = [name_of(point) for point in points]
         latest = {identity(record["point"]): record for record in previous.latest()} if resume else {}
-        expected = {header: dict(zip(names, keys, strict=True)) for header, keys in asked["keys"].items()}
+        expected = {header: dict(zip(names, keys, strict=True)) for header, keys in answer["keys"].items()}
         kept = {
             name: record
             for name, record in latest.items()
             if name in names and expected.get(str(record.get("device")), {}).get(name) == record["key"]
         }
-        keys = dict(zip(names, asked["own_keys"], strict=True))
-        found.append(Study(kind, path, points, keys, kept, asked["times_cpu"], asked["tuned"]))
-    return found
+        keys = dict(zip(names, answer["own_keys"], strict=True))
+        studies.append(Study(kind, path, points, keys, kept, answer["times_cpu"], answer["tuned"]))
+    return studies
 
 
 class Measuring:
@@ -119,7 +119,7 @@ class Measuring:
     def __init__(self, pool: Pool, studies: Sequence[Study], progress: Progress) -> None:
         self.pool, self.studies, self.progress = pool, {study.kind: study for study in studies}, progress
         self.phases: dict[str, float] = {}  # seconds of each, once it has ended
-        self._told: list[Record] = []  # records of the batch that is being written
+        self._batch_records: list[Record] = []  # records of the batch that is being written
         self._ends: Counter[str] = Counter()  # of workers, by the point that they ran
         self._spans: dict[str, list[tuple[str, float, float]]] = {}  # by host: worker, begin and end of each point
 
@@ -142,9 +142,9 @@ class Measuring:
         call = remote.calibrate, (self.pool.request,)
         return Task("calibration", *call, done=self._calibrated, address=worker.address)
 
-    def _calibrated(self, worker: Worker, found: tuple[str, str | None]) -> list[Task]:
+    def _calibrated(self, worker: Worker, result: tuple[str, str | None]) -> list[Task]:
         """Leaves out a worker whose calibration failed."""
-        status, reason = found
+        status, reason = result
         if status != "ok":
             self.pool.leave_out(worker.address, f"{worker.name} is left out: its calibration is {status}: {reason}")
         return []
@@ -214,7 +214,7 @@ class Measuring:
             name, data = content
             study.file.header(name, data)
             if name == CALIBRATION:
-                study.headers = {each: data[each] for each in ("device", "host", "run", "worker")}
+                study.headers = {header: data[header] for header in ("device", "host", "run", "worker")}
                 if data.get("samples"):
                     study.calibrated[worker.card] = median(data["samples"]["kernel"])
         elif kind == POINT:
@@ -226,13 +226,13 @@ class Measuring:
         """The host's other workers that ran something during a span of its clock."""
         spans = self._spans.setdefault(worker.host, [])
         spans.append((str(worker.facts["name"]), began, ended))
-        busy = {str(each.facts["name"]) for each in self.pool.at_work() if each.host == worker.host}
+        busy = {str(other.facts["name"]) for other in self.pool.at_work() if other.host == worker.host}
         busy |= {name for name, first, last in spans if first < ended and began < last}
         return sorted(busy - {str(worker.facts["name"])})
 
     def _finished(self, study: Study, record: Record) -> None:
         if (line := study.keep(record)) is not None:
-            self._told.append(line)
+            self._batch_records.append(line)
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
@@ -241,8 +241,8 @@ class Measuring:
             for study in self.studies.values():
                 stack.enter_context(study.file.batched())
             yield
-        told, self._told = self._told, []
-        for line in told:
+        records, self._batch_records = self._batch_records, []
+        for line in records:
             self.progress.finish(line)
 
 

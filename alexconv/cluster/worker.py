@@ -127,9 +127,9 @@ def headers_of(request: Request, executor: Executor, file: Sender) -> Record:
     timed = executor.measures and request.settings.timed
     method: Record = {"sampling": stopping_rule(request.settings.seconds)} if timed else {}
     method |= {"sustained_seconds": request.sustained} if request.sustained else {}
-    found = environment.write_headers(file, executor.header(), request.command, **method)
+    digests = environment.write_headers(file, executor.header(), request.command, **method)
     of_worker = {"name": str(get_worker().name), "host": machine_name(), "uuid": executor.header().get("uuid")}
-    return {**found, "worker": file.header("worker", of_worker)}
+    return {**digests, "worker": file.header("worker", of_worker)}
 
 
 def calibrate(request: Request) -> tuple[str, str | None]:

@@ -63,10 +63,10 @@ def is_compiled(path: Path) -> bool:
 def _whole(path: Path) -> bytes | None:
     """The content of a file that ends with its digest, None if there is no such file."""
     try:
-        found = contents(path)
+        stored = contents(path)
     except ValueError:
         return None
-    if found is None:
+    if stored is None:
         return None
-    content, digest = found[:-_DIGEST_BYTES], found[-_DIGEST_BYTES:]
+    content, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
     return content if sha256(content).digest() == digest else None

@@ -32,8 +32,8 @@ def find_nvcc() -> str:
     places = [os.environ.get("NVCC"), "nvcc"]
     places += [f"{root}/bin/nvcc" for root in (os.environ.get("CUDA_HOME"), SYSTEM_TOOLKIT) if root]
     for place in places:
-        if place and (found := shutil.which(place)):
-            return found
+        if place and (path := shutil.which(place)):
+            return path
     if program := program_of_wheel(NVCC_WHEEL, "nvcc"):
         return str(program)
     raise MissingTool(

@@ -84,18 +84,18 @@ def source_files(path: Path) -> list[Path]:
 
 def _sources(path: Path) -> dict[Path, bytes]:
     """The same files with their contents."""
-    found: dict[Path, bytes] = {}
+    file_contents: dict[Path, bytes] = {}
 
     def visit(file: Path) -> None:
-        found[file] = content = file.read_bytes()
+        file_contents[file] = content = file.read_bytes()
         for include in _includes(content):
             header = _included(file, include)
-            if header not in found and header.is_file():
+            if header not in file_contents and header.is_file():
                 visit(header)
 
     if path.is_file():
         visit(path.resolve())
-    return found
+    return file_contents
 
 
 def translation_unit(path: Path) -> list[str]:
@@ -129,14 +129,14 @@ def tokens(text: str) -> tuple[str | Include, ...]:
 
     A quoted include is one token, and so is ``#define NAME(``, whose bracket must follow directly.
     """
-    found: list[str | Include] = []
+    parts: list[str | Include] = []
     text = re.sub(_SPLICE, "", _COMMENT_OR_LITERAL.sub(_without_comments, text))
     for line in text.split("\n"):
         if line.lstrip().startswith(("#", "%:")):
-            found += [_LINE_END, *_directive(line), _LINE_END]
+            parts += [_LINE_END, *_directive(line), _LINE_END]
         else:
-            found += _TOKEN.findall(line)
-    return tuple(found)
+            parts += _TOKEN.findall(line)
+    return tuple(parts)
 
 
 def _without_comments(match: re.Match[str]) -> str:

@@ -64,7 +64,7 @@ def _version(cxx: str, inode: int, changed: int) -> str:
 
 
 def run_compiler(
-    command: Sequence[str | Path], what: str, folder: Path, unit: str = "", seconds: float | None = None
+    command: Sequence[str | Path], name: str, folder: Path, unit: str = "", seconds: float | None = None
 ) -> str:
     """Runs a compiler, which writes to ``folder``, on ``unit`` as its standard input; returns its messages.
 
@@ -77,17 +77,17 @@ def run_compiler(
             command, input=os.fsencode(unit), capture_output=True, check=False, timeout=seconds, env=english
         )
     except subprocess.TimeoutExpired:
-        raise CompileError(f"{what}: {Path(command[0]).name} did not finish within {seconds:g} s") from None
+        raise CompileError(f"{name}: {Path(command[0]).name} did not finish within {seconds:g} s") from None
     except OSError as error:
-        raise MachineFault(f"{what}: cannot run {command[0]} ({error.strerror}); try again") from None
+        raise MachineFault(f"{name}: cannot run {command[0]} ({error.strerror}); try again") from None
     messages = done.stderr.decode(errors="replace")
     if done.returncode:
         died = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
-        raise failure(what, messages, folder, died)
+        raise failure(name, messages, folder, died)
     return messages
 
 
-def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvError:
+def failure(name: str, messages: str, folder: Path, died: str = "") -> AlexconvError:
     """The error of a compiler or loader that failed: the source's, a CompileError, or the machine's.
 
     ``died`` names the signal that ended it.
@@ -95,25 +95,25 @@ def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvE
     lines = [line.strip() for line in messages.splitlines() if not _OF_SOURCE.match(line)]
     for line in lines:
         if _DISK.search(line):
-            return unwritable(what, line, folder)
+            return unwritable(name, line, folder)
         if _MEMORY.search(line):
-            return MachineFault(f"{what}: no memory or processes left for the compiler ({line}); free some, try again")
+            return MachineFault(f"{name}: no memory or processes left for the compiler ({line}); free some, try again")
         if _KILLED.search(line):
-            return MachineFault(f"{what}: the compiler was killed, perhaps for want of memory ({line}); try again")
+            return MachineFault(f"{name}: the compiler was killed, perhaps for want of memory ({line}); try again")
     if died in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGXCPU"):
-        return MachineFault(f"{what}: the compiler was killed by {died}, perhaps for want of memory; try again")
+        return MachineFault(f"{name}: the compiler was killed by {died}, perhaps for want of memory; try again")
     reason = died or first_error(messages)
     if not _ERROR.search(messages) and _free(_fullest(folder)) < _LITTLE_SPACE:
-        return unwritable(what, reason, folder)
-    return CompileError(f"{what}: {reason}")
+        return unwritable(name, reason, folder)
+    return CompileError(f"{name}: {reason}")
 
 
-def unwritable(what: str, line: str, folder: Path) -> MachineFault:
+def unwritable(name: str, line: str, folder: Path) -> MachineFault:
     """The fault of a folder in which a compiler cannot write: the one that its message names, else the fullest."""
     reason = line.rpartition("error:")[2]  # the source's own place comes before it
     place = next((place for place in (folder, _temporary()) if f"{place}/" in reason), _fullest(folder))
     variable = CACHE_VARIABLE if place == folder else "TMPDIR"
-    return MachineFault(f"{what}: the compiler cannot write to {place} ({line}); make room there or set {variable}")
+    return MachineFault(f"{name}: the compiler cannot write to {place} ({line}); make room there or set {variable}")
 
 
 def _fullest(folder: Path) -> Path:

@@ -59,9 +59,9 @@ def choose_executor(backend: str, device: int = 0, host_build: str = HOST_BUILDS
     wanted = Wanted(device, host_build, host_order)
     if backend != AUTO:
         return EXECUTORS[backend].make(wanted)
-    for each in EXECUTORS.values():
+    for candidate in EXECUTORS.values():
         try:
-            return each.make(wanted)
+            return candidate.make(wanted)
         except MissingTool as error:
             wanted = Wanted(device, host_build, host_order, str(error))
     raise MissingTool(str(wanted.because))

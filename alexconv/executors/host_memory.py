@@ -1,4 +1,4 @@
-"""Large arrays in host memory: filled and copied on all cores, and kept from one point to the next.
+"""Large arrays in host memory: filled and copied on all cores, and cached from one point to the next.
 
 A gigabyte of new memory can take longer than everything timed on it: first touches of its pages, above all in a virtual
 machine whose host reclaims freed pages, or page-locking.
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from alexconv.executors.interface import Values, fill_with_nan
 from alexconv.parallel import each_block
 
-LARGE = 64 << 20  # bytes from which an array is kept
+LARGE = 64 << 20  # bytes from which an array is cached
 BLOCK = 16 << 20  # bytes that a core takes at a time
 
 Locked = Callable[[int, npt.DTypeLike], Values]  # a page-locked array of a length and a type
@@ -21,9 +21,9 @@ Locked = Callable[[int, npt.DTypeLike], Values]  # a page-locked array of a leng
 
 def copied(values: Values, into: Values | None = None) -> Values:
     """A copy, in new memory unless ``into`` is given."""
-    found = np.empty_like(values) if into is None else into
-    each_block(lambda block: np.copyto(found[block], values[block]), values, BLOCK)
-    return found
+    copy = np.empty_like(values) if into is None else into
+    each_block(lambda block: np.copyto(copy[block], values[block]), values, BLOCK)
+    return copy
 
 
 def filled_with_nan(values: Values) -> Values:
@@ -33,14 +33,14 @@ def filled_with_nan(values: Values) -> Values:
 
 
 class HostMemory:
-    """Arrays for one user after the other.  Large ones that are given back are kept for requests of exactly their size.
+    """Arrays for one user after the other.  Large ones that are returned are cached for requests of exactly their size.
 
     A large request that none of them satisfies frees them first, so no more is held than was in use at one time.
     """
 
     def __init__(self, page_locked: Locked) -> None:
         self._page_locked = page_locked
-        self._kept: list[tuple[bool, Values]] = []  # whether page-locked, and bytes
+        self._cached: list[tuple[bool, Values]] = []  # whether page-locked, and bytes
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike, *, page_locked: bool) -> Values:
         """An uninitialised array, whose pages may be untouched."""
@@ -48,9 +48,9 @@ class HostMemory:
         return values
 
     def _taken(self, nbytes: int, page_locked: bool) -> Values:
-        for place, (locked, kept) in enumerate(self._kept):
-            if (locked, kept.nbytes) == (page_locked, nbytes):
-                return self._kept.pop(place)[1]
+        for index, (locked, array) in enumerate(self._cached):
+            if (locked, array.nbytes) == (page_locked, nbytes):
+                return self._cached.pop(index)[1]
         if nbytes >= LARGE:
             self.free()
         return self._page_locked(nbytes, np.uint8) if page_locked else np.empty(nbytes, np.uint8)
@@ -58,8 +58,8 @@ class HostMemory:
     def give_back(self, values: Values, *, page_locked: bool) -> None:
         """Ends the use of an array, which the next user overwrites."""
         if values.nbytes >= LARGE:
-            self._kept.append((page_locked, values.reshape(-1).view(np.uint8)))
+            self._cached.append((page_locked, values.reshape(-1).view(np.uint8)))
 
     def free(self) -> None:
-        """Frees the kept arrays."""
-        self._kept.clear()
+        """Frees the cached arrays."""
+        self._cached.clear()

@@ -124,8 +124,8 @@ class Executor(Protocol):
         """Allocates the arrays of a plan; x in the rung's layout, all in its type.  Raises OutOfMemory."""
         ...
 
-    def free_kept(self) -> None:
-        """Frees the arrays that are kept for the next point, for others that need the memory."""
+    def free_cached_arrays(self) -> None:
+        """Frees the arrays that are cached for the next point, for others that need the memory."""
         ...
 
     def health(self) -> Record:

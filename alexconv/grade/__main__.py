@@ -55,12 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Grades and writes the scores, again after every submission; raises UsageError and MissingTool."""
     options = parser().parse_args(arguments)
     say = display.console()
-    given = assignment.read(options.assignment)
-    found = submissions(options.submissions)
+    homework = assignment.read(options.assignment)
+    entries = submissions(options.submissions)
     if options.only:
-        if unknown := set(options.only) - {each.name for each in found}:
+        if unknown := set(options.only) - {entry.name for entry in entries}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
-        found = [each for each in found if each.name in options.only]
+        entries = [entry for entry in entries if entry.name in options.only]
     kind = sandbox.CONTAINER if options.own_container else sandbox.BUBBLEWRAP
     if problem := sandbox.missing(kind):
         raise MissingTool(
@@ -72,20 +72,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}", markup=False)
     hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
     jobs = 1 if options.own_container else options.jobs or cores()
-    scores.write([], given, options.out, gpu is not None, note)  # so that a folder that cannot be written is known now
-    grader = Grader(given, kind, prepare(), hidden, gpu.time if gpu else None, slots_of(jobs))
+    scores.write([], homework, options.out, gpu is not None, note)  # a folder that cannot be written is known now
+    grader = Grader(homework, kind, prepare(), hidden, gpu.time if gpu else None, slots_of(jobs))
     grades: dict[str, Grade] = {}
 
     def write() -> None:
-        done = [grades[each.name] for each in found if each.name in grades]
-        scores.write(done, given, options.out, gpu is not None, note)
+        done = [grades[entry.name] for entry in entries if entry.name in grades]
+        scores.write(done, homework, options.out, gpu is not None, note)
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for number, grade in enumerate(pool.map(grader.grade, found), 1):
+            for number, grade in enumerate(pool.map(grader.grade, entries), 1):
                 grades[grade.submission] = grade
                 write()
-                line = f"[{number}/{len(found)}] {grade.submission!r}: {grade.total:g} ({grade.outcome})"
+                line = f"[{number}/{len(entries)}] {grade.submission!r}: {grade.total:g} ({grade.outcome})"
                 say.print(line, soft_wrap=True, markup=False)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

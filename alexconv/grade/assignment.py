@@ -92,10 +92,10 @@ def op_times(study: str, N: int) -> dict[str, float]:
 def largest_batch(study: str) -> int:
     """The largest batch at which a study printed op times of all its layers; raises UsageError."""
     batches = {figure.N for figure in figures() if figure.study == study and figure.quantity == "op_time"}
-    found = [N for N in batches if N <= LARGEST_BATCH and len(op_times(study, N)) > 1]
-    if not found:
+    timed_batches = [N for N in batches if N <= LARGEST_BATCH and len(op_times(study, N)) > 1]
+    if not timed_batches:
         raise UsageError(f"the study {study} prints no op times of all layers")
-    return max(found)
+    return max(timed_batches)
 
 
 def time_limits(study: str, N: int, scale: float) -> tuple[TimeLimit, ...]:
@@ -103,12 +103,12 @@ def time_limits(study: str, N: int, scale: float) -> tuple[TimeLimit, ...]:
 
     Raises UsageError for a batch at which the study has no op times.
     """
-    found = op_times(study, N)
-    baseline = next((name for name in ("tiled-grid-baseline", "baseline") if name in found), None)
+    times = op_times(study, N)
+    baseline = next((name for name in ("tiled-grid-baseline", "baseline") if name in times), None)
     if baseline is None:
         raise UsageError(f"{study} prints no op times for N={N}; its largest is N={largest_batch(study)}")
-    fastest = min(found, key=found.__getitem__)
-    slow, fast = found[baseline], found[fastest]
+    fastest = min(times, key=times.__getitem__)
+    slow, fast = times[baseline], times[fastest]
     middle = sqrt(slow * fast)
     sources = (f"{baseline} of {study}", f"half way from {baseline} to {fastest}", f"{fastest} of {study}")
     return tuple(
@@ -190,22 +190,22 @@ def write(assignment: Assignment, folder: Path) -> None:
 
 def as_json(assignment: Assignment) -> dict[str, Any]:
     """An assignment as JSON."""
-    found = {"schema": SCHEMA, **asdict(assignment)}
-    found["shapes"] = [shape.sizes() for shape in assignment.shapes]
-    return found
+    content = {"schema": SCHEMA, **asdict(assignment)}
+    content["shapes"] = [shape.sizes() for shape in assignment.shapes]
+    return content
 
 
 def read(folder: Path) -> Assignment:
     """The assignment of a folder; raises UsageError that says what is wrong with grader.json."""
     path = folder / GRADER / CONFIG
     try:
-        found = json.loads(path.read_text())
-        if found.pop("schema") != SCHEMA:
+        content = json.loads(path.read_text())
+        if content.pop("schema") != SCHEMA:
             raise UsageError(f"{path} is from another version of alexconv")
-        found["shapes"] = tuple(shape(each) for each in found["shapes"])
-        found["times"] = tuple(TimeLimit(**each) for each in found["times"])
-        found["limits"] = Limits(**found["limits"])
-        assignment = Assignment(**found)
+        content["shapes"] = tuple(map(shape, content["shapes"]))
+        content["times"] = tuple(TimeLimit(**limit) for limit in content["times"])
+        content["limits"] = Limits(**content["limits"])
+        assignment = Assignment(**content)
     except OSError as error:
         raise UsageError(f"cannot read {path} ({error.strerror}): is {folder} an assignment?") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,6 +1,6 @@
 """Grades submissions: each is read, screened, run in sandboxes and compared outside them.
 
-Whatever a submission prints, returns or computes may tell what it has seen.  So its words, its compiler's and the
+Whatever a submission prints, returns or computes may tell what it has read.  So its words, its compiler's and the
 checks' lines are quoted from sandboxes that know only public shapes; what those with hidden shapes answer becomes
 points and fixed sentences.
 """
@@ -46,7 +46,7 @@ CUBIN_BYTES = 1 << 24  # of machine code
 GRADED, REFUSED, FAILED = "graded", "refused", "does not run"
 PUBLIC = (PROBE, *(shape for shape in SHAPES if shape.R == shape.S and not any(shape.padding)))
 EARLY = "its process ends early"
-UNTOLD = "its launches for a hidden shape cannot be recorded: `make check` tries other shapes"
+UNRECORDED = "its launches for a hidden shape cannot be recorded: `make check` tries other shapes"
 HIDDEN_ONLY = "a hidden shape fails, the public ones do not"
 REASONS = {  # why a hidden shape has no outputs, by the exception's name
     "LaunchError": "a launch fails: too large, or at an address outside the arrays",
@@ -74,13 +74,13 @@ class Grade:
 
     def say(self, check: str, lines: Iterable[str]) -> None:
         """Adds feedback, up to MOST_LINES lines for a check."""
-        said = self.feedback.setdefault(check, [])
+        remarks = self.feedback.setdefault(check, [])
         for line in map(line_of, lines):
-            if line not in said:
-                said.append(line)
-        if len(said) > MOST_LINES:
-            more = len(said) - MOST_LINES
-            self.feedback[check] = [*said[:MOST_LINES], f"and {more} more"]
+            if line not in remarks:
+                remarks.append(line)
+        if len(remarks) > MOST_LINES:
+            more = len(remarks) - MOST_LINES
+            self.feedback[check] = [*remarks[:MOST_LINES], f"and {more} more"]
 
 
 class Failed(Exception):
@@ -104,51 +104,51 @@ class Grader:
     def grade(self, submission: "Submission") -> Grade:
         """The grade of a submission, whatever it does."""
         cpus, start = self.slots.get(), monotonic()
-        found = Grade(submission.name)
+        grade = Grade(submission.name)
         try:
-            self._grade(found, replace(submission.read(), cpus=cpus))
+            self._grade(grade, replace(submission.read(), cpus=cpus))
         except UsageError as error:
-            found.outcome = REFUSED
-            found.say("file", [str(error)])
+            grade.outcome = REFUSED
+            grade.say("file", [str(error)])
         except Failed as error:
-            found.outcome = FAILED
-            found.say("file", [str(error)])
+            grade.outcome = FAILED
+            grade.say("file", [str(error)])
         except MissingTool:
             raise
         except Exception as error:  # a bug in the grader: the others are still graded
-            found.outcome = FAILED
-            found.say("file", [f"the grader failed: {type(error).__name__}: {error}"])
+            grade.outcome = FAILED
+            grade.say("file", [f"the grader failed: {type(error).__name__}: {error}"])
         finally:
             self.slots.put(cpus)
-        found.seconds = round(monotonic() - start, 2)
-        return found
+        grade.seconds = round(monotonic() - start, 2)
+        return grade
 
-    def _grade(self, found: Grade, source: "Source") -> None:
+    def _grade(self, grade: Grade, source: "Source") -> None:
         if self.assignment.screen:
             text, problems = self.screened(source)
             if problems:
-                found.outcome = REFUSED
-                found.say("file", problems)
+                grade.outcome = REFUSED
+                grade.say("file", problems)
                 return
             source = replace(source, text=text)
-        told = self.told(source)
-        if stopped := self._outputs(found, source, told):
+        launches = self.launch_table(source)
+        if stopped := self._outputs(grade, source, launches):
             for check in CHECKS:
-                found.points[check] = 0.0
-                found.say(check, [f"not checked: {stopped}"])
+                grade.points[check] = 0.0
+                grade.say(check, [f"not checked: {stopped}"])
             return
         for check in CHECKS:
-            self._check(found, check, source, told)
-        if self.timed and found.points["correct"] == self.assignment.points["correct"]:
+            self._check(grade, check, source, launches)
+        if self.timed and grade.points["correct"] == self.assignment.points["correct"]:
             try:
-                found.op_time = self.timed(self, source)
-                share = self.assignment.share(found.op_time)
-                found.points["op time"] = self.assignment.points["op time"] * share
-                slower = [limit for limit in self.assignment.times if found.op_time > limit.ms]
+                grade.op_time = self.timed(self, source)
+                share = self.assignment.share(grade.op_time)
+                grade.points["op time"] = self.assignment.points["op time"] * share
+                slower = [limit for limit in self.assignment.times if grade.op_time > limit.ms]
                 for limit in slower[-1:] if share < 1 else []:
-                    found.say("op time", [f"{found.op_time:.3f} ms; {limit.ms:g} ms would be {limit.share:.0%}"])
+                    grade.say("op time", [f"{grade.op_time:.3f} ms; {limit.ms:g} ms would be {limit.share:.0%}"])
             except Failed as error:
-                found.say("op time", [str(error)])
+                grade.say("op time", [str(error)])
 
     def screened(self, source: "Source") -> tuple[str, list[str]]:
         """The text that later steps compile, and what a submission may not use; raises Failed."""
@@ -158,7 +158,7 @@ class Grader:
             raise Failed(placed(source.file, line_of(answer.get("problem", EARLY))))
         return text, list(problems or ())
 
-    def told(self, source: "Source") -> list[Any]:
+    def launch_table(self, source: "Source") -> list[Any]:
         """The launches for every shape and number of images that a check may use; raises Failed and UsageError."""
         public = [(conv, images) for conv in PUBLIC for images in range(1, WATCHED_IMAGES + 1)]
         hidden = [
@@ -166,37 +166,37 @@ class Grader:
             for shape in self.assignment.shapes
             for images in range(1, max(shape.images, WATCHED_IMAGES) + 1)
         ]
-        told = self.ask(source, public)
+        launches = self.ask(source, public)
         try:
-            return told + self.ask(source, hidden)
+            return launches + self.ask(source, hidden)
         except (Failed, UsageError):
-            raise Failed(UNTOLD) from None
+            raise Failed(UNRECORDED) from None
 
     @staticmethod
     def probes() -> list[tuple[Conv, int]]:
         """The shapes that every table of launches must contain."""
         return [(PROBE, 1), (PROBE, 2)]
 
-    def ask(self, source: "Source", asked: Sequence[tuple[Conv, int]]) -> list[Any]:
+    def ask(self, source: "Source", calls: Sequence[tuple[Conv, int]]) -> list[Any]:
         """What the launch code prints for shapes and numbers of images; raises Failed and UsageError."""
-        asked = list(dict.fromkeys(asked))
-        sizes = [(sizes_of(conv), images) for conv, images in asked]
-        found = self.answered({"kind": "tell", "asked": sizes}, source, "fast", ANSWER_BYTES)
-        said = found.get("said")
-        if not isinstance(said, list) or len(said) != len(asked) or not all(map(_are_lines, said)):
-            raise Failed(placed(source.file, line_of(found.get("problem", EARLY))))
-        for lines in said:
+        calls = list(dict.fromkeys(calls))
+        sizes = [(sizes_of(conv), images) for conv, images in calls]
+        answer = self.answered({"kind": "tell", "asked": sizes}, source, "fast", ANSWER_BYTES)
+        printed = answer.get("said")
+        if not isinstance(printed, list) or len(printed) != len(calls) or not all(map(_are_lines, printed)):
+            raise Failed(placed(source.file, line_of(answer.get("problem", EARLY))))
+        for lines in printed:
             understood(lines, Path(source.file))
-        return [[*size, lines] for size, lines in zip(sizes, said, strict=True)]
+        return [[*size, lines] for size, lines in zip(sizes, printed, strict=True)]
 
-    def _outputs(self, found: Grade, source: "Source", told: Sequence[Any]) -> str | None:
+    def _outputs(self, grade: Grade, source: "Source", launches: Sequence[Any]) -> str | None:
         """Awards ``correct`` and ``exact`` for outputs, compared here; returns why the run was stopped, or None."""
         shapes, seed = self.assignment.shapes, self.assignment.seed
         runs = [(shape, UNIFORM, 0) for shape in shapes]
         runs += [(shape, INTEGERS, order) for shape in shapes for order in ORDERS]
-        asked = [(sizes_of(shape.conv), shape.images, data, order) for shape, data, order in runs]
+        rows = [(sizes_of(shape.conv), shape.images, data, order) for shape, data, order in runs]
         expected = sum(HEADER_BYTES + _bytes(shape) for shape, _, _ in runs)
-        job = {"kind": "outputs", "told": told, "runs": asked, "seed": seed}
+        job = {"kind": "outputs", "told": launches, "runs": rows, "seed": seed}
         ended = self._run(job, source, "fast", expected)
         right: dict[tuple[str, int], bool] = {}
         answers = parts(ended, [_bytes(shape) for shape, _, _ in runs])
@@ -205,11 +205,11 @@ class Grader:
             check = "correct" if data == UNIFORM else "exact"
             problem = answer if isinstance(answer, str) else self._compared(shape, data, answer)
             if problem and right.get((check, number), True):
-                found.say(check, [f"hidden shape {number + 1}: {problem}{f' (order {order})' * (order > 0)}"])
+                grade.say(check, [f"hidden shape {number + 1}: {problem}{f' (order {order})' * (order > 0)}"])
             right[check, number] = right.get((check, number), True) and problem is None
         for check in ("correct", "exact"):
             share = sum(right[check, number] for number in range(len(shapes))) / len(shapes)
-            found.points[check] = self.assignment.points[check] * share
+            grade.points[check] = self.assignment.points[check] * share
         return ended.stopped
 
     def _compared(self, shape: Shape, data: str, answer: bytes) -> str | None:
@@ -217,22 +217,22 @@ class Grader:
         y = np.frombuffer(answer, np.float32).reshape(shape.conv.y_shape(shape.images))
         return fault(shape.conv, x, w, y, data)
 
-    def _check(self, found: Grade, check: str, source: "Source", told: Sequence[Any]) -> None:
+    def _check(self, grade: Grade, check: str, source: "Source", launches: Sequence[Any]) -> None:
         """Awards a hazard check's points for hidden shapes; a submission that computes nothing right gets none.
 
         The lines of what is wrong come from public shapes.
         """
         hidden = [shape.conv for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
-        wrong = self._problems(check, source, told, hidden) != []
+        wrong = self._problems(check, source, launches, hidden) != []
         if wrong:
-            shown = [row for row in told if Conv(**row[0]) in PUBLIC]
-            found.say(check, self._problems(check, source, shown, PUBLIC) or [HIDDEN_ONLY])
-        found.points[check] = self.assignment.points[check] if found.points["correct"] and not wrong else 0.0
+            shown = [row for row in launches if Conv(**row[0]) in PUBLIC]
+            grade.say(check, self._problems(check, source, shown, PUBLIC) or [HIDDEN_ONLY])
+        grade.points[check] = self.assignment.points[check] if grade.points["correct"] and not wrong else 0.0
 
-    def _problems(self, check: str, source: "Source", told: Sequence[Any], shapes: Sequence[Conv]) -> list[str]:
+    def _problems(self, check: str, source: "Source", launches: Sequence[Any], shapes: Sequence[Conv]) -> list[str]:
         """What a hazard check finds, or why it ends without an answer."""
         sizes = [sizes_of(conv) for conv in shapes]
-        job = {"kind": check, "told": told, "shapes": sizes, "most": 4 * MOST_LINES}
+        job = {"kind": check, "told": launches, "shapes": sizes, "most": 4 * MOST_LINES}
         try:
             lines = self.answered(job, source, CHECKS[check], ANSWER_BYTES).get("problems")
         except Failed as error:
@@ -242,10 +242,10 @@ class Grader:
     def answered(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> dict[str, Any]:
         """The JSON that a job answers with; raises Failed."""
         ended = self._run(job, source, build, most)
-        found = _object(ended.answer)
-        if found is None:
+        content = _object(ended.answer)
+        if content is None:
             raise Failed(ended.problem or EARLY)
-        return found
+        return content
 
     def _run(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> Ended:
         """Runs a worker's job in a new sandbox; raises MissingTool if none can be made."""
@@ -304,13 +304,13 @@ def submissions(folder: Path) -> list[Submission]:
     paths = sorted(folder.iterdir())
     folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
     taken = {path.name for path in folders}
-    found = [Submission(path.name, _file_of(path)) for path in folders]
+    entries = [Submission(path.name, _file_of(path)) for path in folders]
     for path in paths:
         if path.suffix == ".cu" and path.name not in taken:
-            found.append(Submission(path.name if path.stem in taken else path.stem, path))
-    if not found:
+            entries.append(Submission(path.name if path.stem in taken else path.stem, path))
+    if not entries:
         raise UsageError(f"{folder} has no submissions: files NAME.cu, or folders NAME with {FILE}")
-    return sorted(found, key=lambda submission: submission.name)
+    return sorted(entries, key=lambda submission: submission.name)
 
 
 def _file_of(folder: Path) -> Path:
@@ -352,8 +352,8 @@ def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
 def _object(text: bytes) -> dict[str, Any] | None:
     """The JSON object of an untrusted answer, or None."""
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else None
+        value = json.loads(text)
+        return value if isinstance(value, dict) else None
     return None
 
 

@@ -306,7 +306,11 @@ def _started(
 
 
 def _attend(
-    child: "subprocess.Popen[bytes]", given: bytes, limits: Limits, started_before: set[int] | None, status: int | None
+    child: "subprocess.Popen[bytes]",
+    content: bytes,
+    limits: Limits,
+    started_before: set[int] | None,
+    status: int | None,
 ) -> Ended:
     """Feeds a child's input, reads its output, and stops it when it exceeds its limits.
 
@@ -315,7 +319,7 @@ def _attend(
     """
     assert child.stdin and child.stdout and child.stderr
     answer, messages, stopped = bytearray(), bytearray(), None
-    guard, left = _Guard(child, limits, started_before, status), memoryview(given)
+    guard, left = _Guard(child, limits, started_before, status), memoryview(content)
     os.set_blocking(child.stdin.fileno(), False)
     try:
         with selectors.DefaultSelector() as ready:
@@ -458,18 +462,18 @@ def visible(shown: Sequence[Path]) -> list[Path]:
     toolkit = [Path(os.environ[name]) for name in ("CUDA_HOME",) if os.environ.get(name)]
     own = {packages[0].parent, Path.cwd()}  # never as a whole
     named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    inner = [each.resolve() for each in (Path.home(), *shown)]
+    inner = [folder.resolve() for folder in (Path.home(), *shown)]
     libraries = [
         path
         for path in named
-        if path.absolute() not in own and not any(each.is_relative_to(path.resolve()) for each in inner)
+        if path.absolute() not in own and not any(folder.is_relative_to(path.resolve()) for folder in inner)
     ]
-    asked = [*map(Path, SYSTEM), *compiler(find_cxx()), *toolkit, *python, *packages, *libraries, *shown]
-    found: list[Path] = []
-    for path in sorted({path.absolute() for path in asked if path.exists()}, key=lambda path: len(path.parts)):
-        if not any(path.is_relative_to(outer) and not outer.is_symlink() for outer in found):
-            found.append(path)
-    return found
+    candidates = [*map(Path, SYSTEM), *compiler(find_cxx()), *toolkit, *python, *packages, *libraries, *shown]
+    visible_paths: list[Path] = []
+    for path in sorted({path.absolute() for path in candidates if path.exists()}, key=lambda path: len(path.parts)):
+        if not any(path.is_relative_to(outer) and not outer.is_symlink() for outer in visible_paths):
+            visible_paths.append(path)
+    return visible_paths
 
 
 @cache
@@ -478,13 +482,15 @@ def compiler(cxx: str) -> list[Path]:
 
     None of them contains the user's home.
     """
-    said = subprocess.run([cxx, "-print-search-dirs"], capture_output=True, text=True, check=False).stdout
-    words = re.findall(r"^(?:install: |programs: =|libraries: =)(.*)$", said, re.MULTILINE)
-    found = [Path(os.path.normpath(word)) for line in words for word in line.split(os.pathsep) if word.startswith("/")]
-    for folder in list(found):
+    output = subprocess.run([cxx, "-print-search-dirs"], capture_output=True, text=True, check=False).stdout
+    words = re.findall(r"^(?:install: |programs: =|libraries: =)(.*)$", output, re.MULTILINE)
+    folders = [
+        Path(os.path.normpath(word)) for line in words for word in line.split(os.pathsep) if word.startswith("/")
+    ]
+    for folder in list(folders):
         prefix, gcc, _ = str(folder).partition("/lib/gcc/")
-        found += [Path(prefix, "include"), Path(prefix, "libexec", "gcc")] if gcc else []
+        folders += [Path(prefix, "include"), Path(prefix, "libexec", "gcc")] if gcc else []
     own = Path.home()
-    folders = [path for path in dict.fromkeys(found) if path.is_dir() and not own.is_relative_to(path.resolve())]
-    links = [each for path in folders for each in (path, *path.parents) if each.is_symlink()]  # shown as links
+    folders = [path for path in dict.fromkeys(folders) if path.is_dir() and not own.is_relative_to(path.resolve())]
+    links = [parent for path in folders for parent in (path, *path.parents) if parent.is_symlink()]  # shown as links
     return list(dict.fromkeys([Path(cxx).resolve(), *links, *(path.resolve() for path in folders)]))

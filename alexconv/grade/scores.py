@@ -47,10 +47,12 @@ def table(grades: Sequence[Grade], checks: Sequence[str]) -> str:
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["submission", "outcome", "total", *checks, "op time (ms)", "feedback"])
     for grade in grades:
-        said = [f"{check}: {line}" for check, lines in grade.feedback.items() for line in lines]
+        remarks = [f"{check}: {line}" for check, lines in grade.feedback.items() for line in lines]
         ms = "" if grade.op_time is None else f"{grade.op_time:.4f}"
         points = [f"{grade.points.get(check, 0.0):g}" for check in checks]
-        rows.writerow([inert(grade.submission), grade.outcome, f"{grade.total:g}", *points, ms, inert("; ".join(said))])
+        rows.writerow(
+            [inert(grade.submission), grade.outcome, f"{grade.total:g}", *points, ms, inert("; ".join(remarks))]
+        )
     return text.getvalue()
 
 

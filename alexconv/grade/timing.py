@@ -47,18 +47,18 @@ class Gpu:
         """The op time in ms of all layers together; raises Failed."""
         assignment = grader.assignment
         layers = WORKLOADS[assignment.workload].layers
-        told = grader.ask(
-            source, [*grader.probes(), *((conv, images) for conv in layers for images in asked(assignment.N))]
+        launches = grader.ask(
+            source, [*grader.probes(), *((conv, images) for conv in layers for images in image_counts(assignment.N))]
         )
-        job: dict[str, Any] = {"file": source.file, "text": source.text, "told": told}
+        job: dict[str, Any] = {"file": source.file, "text": source.text, "told": launches}
         points = [[sizes_of(conv), assignment.N] for conv in layers]
         cubins: list[str] = []
         if self.arch:
-            compile_job = {"kind": "cubins", "told": told, "points": points, "arch": self.arch}
-            made = grader.answered(compile_job, source, "fast", CUBIN_BYTES)
-            if "cubins" not in made:
-                raise Failed(placed(source.file, line_of(made.get("problem", "no machine code"))))
-            cubins = made["cubins"]
+            compile_job = {"kind": "cubins", "told": launches, "points": points, "arch": self.arch}
+            compilation = grader.answered(compile_job, source, "fast", CUBIN_BYTES)
+            if "cubins" not in compilation:
+                raise Failed(placed(source.file, line_of(compilation.get("problem", "no machine code"))))
+            cubins = compilation["cubins"]
         job |= {"workload": assignment.workload, "N": assignment.N, "seed": assignment.seed, "backend": self.backend}
         with _ONE_AT_A_TIME:
             answer = in_a_process(job | {"arch": self.arch, "cubins": cubins})
@@ -67,13 +67,13 @@ class Gpu:
         return float(answer["ms"])
 
 
-def asked(N: int) -> list[int]:
+def image_counts(N: int) -> list[int]:
     """Numbers of images whose launches the planner and the checks ask for, if the batch fits in memory."""
-    found, low = [*range(1, EXACT_IMAGES + 1), N], 0
+    counts, low = [*range(1, EXACT_IMAGES + 1), N], 0
     while low < N:
         low = (low + N) // 2 + 1
-        found.append(low)
-    return sorted(set(found))
+        counts.append(low)
+    return sorted(set(counts))
 
 
 def gpu(backend: str) -> Gpu | None:
@@ -97,17 +97,17 @@ def in_a_process(job: Mapping[str, Any]) -> dict[str, Any]:
         start_new_session=True,
     ) as child:
         try:
-            said, _ = child.communicate(json.dumps(job).encode(), SECONDS)
+            output, _ = child.communicate(json.dumps(job).encode(), SECONDS)
         except subprocess.TimeoutExpired:
             return {"problem": f"no op time after {SECONDS:g} s: does a loop end?"}
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
     try:
-        found: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(output)
     except ValueError:
         return {"problem": f"its process ends with status {child.returncode}"}
-    return found
+    return answer
 
 
 def place_cubin(rung: Rung, point: Point, content: bytes, arch: str) -> None:

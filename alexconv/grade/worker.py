@@ -49,23 +49,23 @@ Job = dict[str, Any]
 BUDGET = 1 << 30  # bytes of a kernel's arrays
 
 
-def told_by(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int], Told]:
+def recorded_launches(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int], Told]:
     """A submission's launches, from a table of shape, images and the lines that it printed."""
-    lines = {(Conv(**sizes), images): said for sizes, images, said in table}
+    lines = {(Conv(**sizes), images): lines for sizes, images, lines in table}
 
     @cache
-    def told(conv: Conv, images: int) -> Told:
+    def launches(conv: Conv, images: int) -> Told:
         if (conv, images) not in lines:
             raise UsageError(f"{file}: no launches were recorded for {images} images: does the batch fit in memory?")
         return understood(lines[conv, images], file)
 
-    return told
+    return launches
 
 
 def rung_from(job: Job) -> Rung:
     """The submission as a rung, which is added to the ladder."""
     file = Path(job["file"])
-    rung = rung_of(job["text"], file, told_by(job["told"], file))
+    rung = rung_of(job["text"], file, recorded_launches(job["told"], file))
     register([rung], file)
     return rung
 
@@ -75,14 +75,14 @@ def screens(job: Job, answer: BinaryIO) -> None:
     file = Path(job["file"])
     try:
         with TemporaryDirectory() as folder:
-            made = preprocessed(job["text"], file.name, Path(folder))
-            problems = [*made.problems, *islice(token_problems(made.text, file.name), MOST_PROBLEMS)]
+            unit = preprocessed(job["text"], file.name, Path(folder))
+            problems = [*unit.problems, *islice(token_problems(unit.text, file.name), MOST_PROBLEMS)]
             if not problems:
-                launch_code(made.text, file)
+                launch_code(unit.text, file)
                 target = Path(folder) / "object.o"
-                HostRuntime().object_file(as_written(made.text, file), target)
-                problems = list(islice(reference_problems(target, made.text, file.name), MOST_PROBLEMS))
-        answer.write(json.dumps({"text": made.text, "problems": problems}).encode())
+                HostRuntime().object_file(as_written(unit.text, file), target)
+                problems = list(islice(reference_problems(target, unit.text, file.name), MOST_PROBLEMS))
+        answer.write(json.dumps({"text": unit.text, "problems": problems}).encode())
     except AlexconvError as error:
         answer.write(json.dumps({"problem": str(error)}).encode())
 
@@ -92,8 +92,8 @@ def tells(job: Job, answer: BinaryIO) -> None:
     file = Path(job["file"])
     try:
         library = launch_code(job["text"], file)
-        said = tell(library, [(Conv(**sizes), images) for sizes, images in job["asked"]], file)
-        answer.write(json.dumps({"said": said}).encode())
+        printed = tell(library, [(Conv(**sizes), images) for sizes, images in job["asked"]], file)
+        answer.write(json.dumps({"said": printed}).encode())
     except AlexconvError as error:
         answer.write(json.dumps({"problem": str(error)}).encode())
 
@@ -119,22 +119,22 @@ def checks(job: Job, answer: BinaryIO) -> None:
     """Answers a kind of check: its problems, in the order found."""
     shapes = [Conv(**sizes) for sizes in job["shapes"]]
     try:
-        found = list(dict.fromkeys(KINDS[job["kind"]].find(rung_from(job), shapes)))
+        problems = list(dict.fromkeys(KINDS[job["kind"]].find(rung_from(job), shapes)))
     except AlexconvError as error:
-        found = [str(error)]
-    answer.write(json.dumps({"problems": found[: job["most"]]}).encode())
+        problems = [str(error)]
+    answer.write(json.dumps({"problems": problems[: job["most"]]}).encode())
 
 
 def compiles(job: Job, answer: BinaryIO) -> None:
     """Answers ``cubins``: the machine code for each shape, as text."""
     rung = rung_from(job)
     try:
-        found = []
+        cubins = []
         for sizes, images in job["points"]:
             conv = Conv(**sizes)
             bound = BoundRung(rung, conv, rung.resolve(conv, {}, images))
-            found.append(b64encode(nvcc.compile_cubin(bound.rung.path, bound.macros, job["arch"])).decode())
-        answer.write(json.dumps({"cubins": found}).encode())
+            cubins.append(b64encode(nvcc.compile_cubin(bound.rung.path, bound.macros, job["arch"])).decode())
+        answer.write(json.dumps({"cubins": cubins}).encode())
     except AlexconvError as error:
         answer.write(json.dumps({"problem": str(error)}).encode())
 

@@ -1,4 +1,4 @@
-"""Arrays of other libraries, seen without a copy: NumPy, torch, ``__cuda_array_interface__`` and DLPack.
+"""Arrays of other libraries, viewed without a copy: NumPy, torch, ``__cuda_array_interface__`` and DLPack.
 
 Axes are named ``(N, C, H, W)`` whatever their order in memory, which the strides give.  No library is imported: a
 process that passes torch or CuPy arrays has imported it.
@@ -24,7 +24,7 @@ LEGACY_STREAM = 1  # the driver's handle of the legacy default stream, which syn
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
 ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
-KEPT_DESCRIPTORS = 4096  # of arrays, in each cache of what follows from them
+MOST_DESCRIPTORS = 4096  # of arrays, in each cache of what follows from them
 
 
 class Descriptor(NamedTuple):
@@ -69,13 +69,13 @@ class View(NamedTuple):
     waits: bool = False
 
 
-@lru_cache(maxsize=KEPT_DESCRIPTORS)
+@lru_cache(maxsize=MOST_DESCRIPTORS)
 def in_place(array: Descriptor, layout: str) -> bool:
     """Whether a rung of the layout can use an array in place."""
     return array.aligned and array.lies(layout)
 
 
-@lru_cache(maxsize=KEPT_DESCRIPTORS)
+@lru_cache(maxsize=MOST_DESCRIPTORS)
 def packed_descriptor(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Descriptor:
     """The descriptor of a new, packed array."""
     return Descriptor(shape, packed_strides(shape, layout), dtype, device)
@@ -86,9 +86,9 @@ def is_aligned(address: int) -> bool:
     return address % ALIGNMENT == 0
 
 
-def permute(four: Four, order: Sequence[int]) -> Four:
+def permute(quadruple: Four, order: Sequence[int]) -> Four:
     """Four numbers in another order."""
-    a, b, c, d = (four[axis] for axis in order)
+    a, b, c, d = (quadruple[axis] for axis in order)
     return a, b, c, d
 
 
@@ -108,33 +108,33 @@ def library_of(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def view(values: Any, what: str, axes: int = 4) -> View:
-    """An array as a View; ``what`` names it in errors.  Axes of one element precede fewer than four ``axes``.
+def view(values: Any, name: str, axes: int = 4) -> View:
+    """An array as a View; ``name`` is for errors.  Axes of one element precede fewer than four ``axes``.
 
     Raises TypeError for a value that is not an array, ValueError for other dimensions or an array that cannot be used.
     """
     if isinstance(values, np.ndarray):
-        return _of_numpy(values, what, axes)
+        return _of_numpy(values, name, axes)
     if isinstance(values, type):
-        raise no_array(values, what)
+        raise no_array(values, name)
     if library_of(values) == "torch" and hasattr(values, "data_ptr"):
-        return _of_torch(values, what, axes)
+        return _of_torch(values, name, axes)
     if hasattr(values, "__cuda_array_interface__"):
-        return _of_interface(values.__cuda_array_interface__, what, axes)
+        return _of_interface(values.__cuda_array_interface__, name, axes)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
         kind, number = values.__dlpack_device__()
         if kind == CPU:
-            return _of_numpy(np.from_dlpack(values), what, axes)
+            return _of_numpy(np.from_dlpack(values), name, axes)
         if kind not in CUDA_KINDS:
-            raise ValueError(f"{what} is on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
-        return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, what, axes)
-    raise no_array(values, what)
+            raise ValueError(f"{name} is on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
+        return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, name, axes)
+    raise no_array(values, name)
 
 
-def no_array(values: Any, what: str) -> TypeError:
+def no_array(values: Any, name: str) -> TypeError:
     """The error of a value that is not an array."""
     return TypeError(
-        f"{what} is a {type(values).__name__}, not an array: NumPy, torch, __cuda_array_interface__ or DLPack"
+        f"{name} is a {type(values).__name__}, not an array: NumPy, torch, __cuda_array_interface__ or DLPack"
     )
 
 
@@ -155,97 +155,97 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     return array
 
 
-def four(numbers: Sequence[int], what: str, axes: int = 4, filler: int = 1) -> Four:
+def four(numbers: Sequence[int], name: str, axes: int = 4, filler: int = 1) -> Four:
     """A shape or strides, padded in front with ``filler``; raises ValueError unless there are ``axes``."""
     if len(numbers) != axes:
-        raise ValueError(f"{what} has {len(numbers)} dimensions {tuple(numbers)}, not {axes}")
+        raise ValueError(f"{name} has {len(numbers)} dimensions {tuple(numbers)}, not {axes}")
     a, b, c, d = (*[filler] * (4 - axes), *(operator.index(number) for number in numbers))
     return a, b, c, d
 
 
-def _of_numpy(values: npt.NDArray[Any], what: str, axes: int) -> View:
+def _of_numpy(values: npt.NDArray[Any], name: str, axes: int) -> View:
     if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{what} has a mask, which is not supported")
-    shape = four(values.shape, what, axes)
-    strides = _in_elements(values.strides, values.dtype, what, axes)
+        raise ValueError(f"{name} has a mask, which is not supported")
+    shape = four(values.shape, name, axes)
+    strides = _in_elements(values.strides, values.dtype, name, axes)
     address = values.ctypes.data
     return View(
         address, Descriptor(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable))
     )
 
 
-def _of_torch(values: Any, what: str, axes: int) -> View:
+def _of_torch(values: Any, name: str, axes: int) -> View:
     torch: Any = sys.modules["torch"]
-    if what == "out" and values.requires_grad and torch.is_grad_enabled():
+    if name == "out" and values.requires_grad and torch.is_grad_enabled():
         raise ValueError("out requires a gradient, which an output in place does not have: pass out.detach()")
     if values.layout != torch.strided:
-        raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
+        raise ValueError(f"{name} is a tensor of layout {values.layout}, not torch.strided")
     if values.is_neg():
-        raise ValueError(f"{what} is a lazily negated view: pass {what}.resolve_neg()")
+        raise ValueError(f"{name} is a lazily negated view: pass {name}.resolve_neg()")
     address = values.data_ptr()
-    found = _torch_descriptor(
-        values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what, axes
+    descriptor = _torch_descriptor(
+        values.shape, values.stride(), values.dtype, values.device, is_aligned(address), name, axes
     )
-    if found.device is None:
-        return View(address, found)
-    return View(address, found, torch.cuda.current_stream(found.device).cuda_stream)
+    if descriptor.device is None:
+        return View(address, descriptor)
+    return View(address, descriptor, torch.cuda.current_stream(descriptor.device).cuda_stream)
 
 
-@lru_cache(maxsize=KEPT_DESCRIPTORS)
+@lru_cache(maxsize=MOST_DESCRIPTORS)
 def _torch_descriptor(
-    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str, axes: int
+    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, name: str, axes: int
 ) -> Descriptor:
     """The descriptor for a tensor's size, strides, dtype and device."""
     torch: Any = sys.modules["torch"]
-    shape, steps = four(size, what, axes), four(strides, what, axes, filler=0)
+    shape, steps = four(size, name, axes), four(strides, name, axes, filler=0)
     dtypes = {torch.float32: np.float32, torch.float16: np.float16}
     if kind not in dtypes:
-        raise ValueError(f"{what} is {kind}, not float32 or float16")
+        raise ValueError(f"{name} is {kind}, not float32 or float16")
     if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{what} is on {device}, which is neither the CPU nor CUDA")
+        raise ValueError(f"{name} is on {device}, which is neither the CPU nor CUDA")
     return Descriptor(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
 
 
-def _of_interface(interface: Any, what: str, axes: int) -> View:
+def _of_interface(interface: Any, name: str, axes: int) -> View:
     """A view of the CUDA array interface, version 3 or older; raises ValueError if it is malformed."""
     try:
-        return _of_fields(interface, what, axes)
+        return _of_fields(interface, name, axes)
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{what} has a malformed __cuda_array_interface__ ({reason})") from None
+        raise ValueError(f"{name} has a malformed __cuda_array_interface__ ({reason})") from None
 
 
-def _of_fields(interface: Any, what: str, axes: int) -> View:
+def _of_fields(interface: Any, name: str, axes: int) -> View:
     if interface.get("mask") is not None:
-        raise ValueError(f"{what} has a mask, which is not supported")
+        raise ValueError(f"{name} has a mask, which is not supported")
     stream = interface.get("stream")
     if stream == 0:
-        raise ValueError(f"{what} names stream 0, which the CUDA array interface forbids as ambiguous")
-    shape, dtype = four(interface["shape"], what, axes), np.dtype(str(interface["typestr"]))
+        raise ValueError(f"{name} names stream 0, which the CUDA array interface forbids as ambiguous")
+    shape, dtype = four(interface["shape"], name, axes), np.dtype(str(interface["typestr"]))
     strides = packed_strides(shape, "nchw")
     if interface.get("strides") is not None:
-        strides = _in_elements(interface["strides"], dtype, what, axes)
+        strides = _in_elements(interface["strides"], dtype, name, axes)
     address, read_only = operator.index(interface["data"][0]), interface["data"][1]
     if min(shape) < 0 or not 0 <= address < 2**64 or (not address and min(shape)):
-        raise ValueError(f"{what} has a __cuda_array_interface__ of shape {shape} at address {address}")
+        raise ValueError(f"{name} has a __cuda_array_interface__ of shape {shape} at address {address}")
     if stream is not None and operator.index(stream) < 0:
-        raise ValueError(f"{what} names stream {stream}")
-    found = Descriptor(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
-    return View(address, found, stream or LEGACY_STREAM)
+        raise ValueError(f"{name} names stream {stream}")
+    descriptor = Descriptor(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
+    return View(address, descriptor, stream or LEGACY_STREAM)
 
 
-def _of_capsule(capsule: Any, device: int, what: str, axes: int) -> View:
+def _of_capsule(capsule: Any, device: int, name: str, axes: int) -> View:
     """A view of a DLPack capsule, which is not consumed: the array keeps the memory alive during the call."""
     tensor = _Tensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    shape, strides = four(tensor.shape[: tensor.ndim], what, axes), None
+    shape, strides = four(tensor.shape[: tensor.ndim], name, axes), None
     if tensor.strides:
-        strides = four(tensor.strides[: tensor.ndim], what, axes, filler=0)
+        strides = four(tensor.strides[: tensor.ndim], name, axes, filler=0)
     if tensor.lanes != 1 or tensor.code != _FLOAT or tensor.bits not in (16, 32):
-        raise ValueError(f"{what} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
+        raise ValueError(f"{name} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
     dtype = np.dtype(np.float16 if tensor.bits == 16 else np.float32)
     address = (tensor.data or 0) + tensor.byte_offset
-    found = Descriptor(shape, strides or packed_strides(shape, "nchw"), dtype, device, is_aligned(address))
-    return View(address, found, waits=True)
+    descriptor = Descriptor(shape, strides or packed_strides(shape, "nchw"), dtype, device, is_aligned(address))
+    return View(address, descriptor, waits=True)
 
 
 _FLOAT = 2  # DLPack's code of floating-point numbers
@@ -274,10 +274,10 @@ def _capsule_pointer(capsule: Any, name: bytes) -> int:
     return int(get(capsule, name))
 
 
-def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], what: str, axes: int) -> Four:
+def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], name: str, axes: int) -> Four:
     if any(stride % dtype.itemsize for stride in strides):
-        raise ValueError(f"{what} has strides {tuple(strides)}, not multiples of its {dtype.itemsize}-byte elements")
-    return four([stride // dtype.itemsize for stride in strides], what, axes, filler=0)
+        raise ValueError(f"{name} has strides {tuple(strides)}, not multiples of its {dtype.itemsize}-byte elements")
+    return four([stride // dtype.itemsize for stride in strides], name, axes, filler=0)
 
 
 def _device_of(address: int) -> int:

@@ -12,7 +12,7 @@ from alexconv.library.terms import Terms, conv_of, place
 from alexconv.shapes import Conv
 
 DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
-KEPT_CALLS = 4096
+MOST_CALLS = 4096  # in each cache of what follows from a call's layer or descriptors
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Call:
     bias: Descriptor | None
 
 
-@lru_cache(maxsize=KEPT_CALLS)
+@lru_cache(maxsize=MOST_CALLS)
 def call_of(
     terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None = None, bias: Descriptor | None = None
 ) -> Call:
@@ -42,8 +42,8 @@ def call_of(
     Raises ValueError where they do not fit each other or the precision.
     """
     check_dtype(x, "x", terms.precision)
-    seen = study_order(x, terms.layout)
-    conv, N, memory = conv_of(terms, w, seen, bias=bias is not None), x.shape[0], memory_of(seen)
+    x_nchw = study_order(x, terms.layout)
+    conv, N, memory = conv_of(terms, w, x_nchw, bias=bias is not None), x.shape[0], memory_of(x_nchw)
     if bias is not None and bias.device != x.device and bias.device is not None:
         raise ValueError(f"x is {place(x)}, bias {place(bias)}")
     shape = conv.y_shape(N)
@@ -54,7 +54,7 @@ def call_of(
         check_dtype(out, "out", terms.precision)
         check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
         y = study_order(out, terms.layout)
-    return Call(terms, conv, N, memory, seen, y, w, bias)
+    return Call(terms, conv, N, memory, x_nchw, y, w, bias)
 
 
 def check_filters(w: Descriptor, bias: Descriptor | None, terms: Terms) -> None:
@@ -74,11 +74,11 @@ def study_order(array: Descriptor, layout: str) -> Descriptor:
     return array.permuted(TO_NCHW) if layout == "nhwc" else array
 
 
-def check_dtype(array: Descriptor, what: str, precision: str) -> None:
+def check_dtype(array: Descriptor, name: str, precision: str) -> None:
     """Raises ValueError for an array of another type than the precision's."""
     wanted = DTYPES[precision]
     if array.dtype != wanted:
-        raise ValueError(f"{what} is {array.dtype}, but precision {precision} takes {wanted}")
+        raise ValueError(f"{name} is {array.dtype}, but precision {precision} takes {wanted}")
 
 
 def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:

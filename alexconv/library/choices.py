@@ -21,13 +21,13 @@ PART = "choices"  # of the cache
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedChoice:
     """A cached choice, None where no rung takes the layer."""
 
     choice: auto.Choice | None
 
 
-def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, budget: int) -> Kept | None:
+def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, budget: int) -> CachedChoice | None:
     """A layer's cached choice if it still fits ``budget`` bytes, else None.  A damaged file counts as missing."""
     path = _path(executor, conv, N, precision, memory)
     try:
@@ -35,7 +35,7 @@ def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, bu
         if content is None:
             return None
         if content["rung"] is None:
-            return Kept(None)
+            return CachedChoice(None)
         rung, constants = RUNGS[content["rung"]], content["constants"]
         if rung.resolve(conv, constants, N, executor.device) != constants:
             raise ValueError("not the rung's constants")
@@ -43,7 +43,7 @@ def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, bu
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         print_to_stderr(f"{path} is damaged ({error}) and not used")
         return None
-    return None if auto.misfit(executor, choice, conv, N, budget) else Kept(choice)
+    return None if auto.misfit(executor, choice, conv, N, budget) else CachedChoice(choice)
 
 
 def keep(executor: Executor, conv: Conv, N: int, precision: str, memory: str, choice: auto.Choice | None) -> None:
@@ -74,5 +74,5 @@ def code() -> str:
 def code_files() -> list[Path]:
     """The files of ``code``."""
     folders = [kernels_folder(), *(Path(str(part.__file__)).parent for part in (tune, planning))]
-    found = (file for folder in folders for file in sorted(folder.rglob("*")))
-    return [Path(shapes.__file__), *(file for file in found if file.suffix in (".py", ".json"))]
+    files = (file for folder in folders for file in sorted(folder.rglob("*")))
+    return [Path(shapes.__file__), *(file for file in files if file.suffix in (".py", ".json"))]

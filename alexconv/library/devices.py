@@ -12,7 +12,7 @@ _starting = threading.Lock()
 
 
 def gpu(number: int) -> Gpu:
-    """The GPU with that number, kept; raises MissingTool."""
+    """The GPU with that number, started on first use; raises MissingTool."""
     with _starting:
         if number not in started:
             started[number] = Gpu(number)

@@ -51,9 +51,9 @@ def explain(x: Any, filters: Any, *arguments: Any, **named: Any) -> Explanation:
 
     Raises as ``conv2d`` does.
     """
-    given = PARAMETERS.bind(x, filters, *arguments, **named)
-    given.apply_defaults()
-    values = given.arguments
+    call_arguments = PARAMETERS.bind(x, filters, *arguments, **named)
+    call_arguments.apply_defaults()
+    values = call_arguments.arguments
     terms = ("stride", "padding", "precision", "layout", "backend", "activation", "dilation", "groups")
     operation = operation_of(*(values[name] for name in terms))
     call, _ = operation.described(x, values["out"], filters, values["bias"])

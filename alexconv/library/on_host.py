@@ -12,7 +12,7 @@ import numpy.typing as npt
 from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.interface import open_rung
-from alexconv.library.calls import Call
+from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.planner import MEBIBYTE, plan_on
@@ -95,7 +95,7 @@ def required(conv: Conv, N: int, precision: str) -> auto.Choice:
     return choice
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=MOST_CALLS)
 def chosen(conv: Conv, N: int, precision: str) -> auto.Choice | None:
     """The rung for N images, None if none takes the layer; raises OutOfMemory if none of those fits."""
     executor = host_executor()

@@ -34,9 +34,9 @@ def onnx_conv(
     ValueError for an attribute whose length does not match the spatial axes, or unless there are one or two of these.
     """
     one_of(auto_pad, "auto_pad", AUTO_PADS)
-    for values, what in ((X, "X"), (W, "W")):
+    for values, name in ((X, "X"), (W, "W")):
         if not hasattr(values, "shape"):
-            raise no_array(values, what)
+            raise no_array(values, name)
     axes = len(W.shape) - 2
     if axes not in (1, 2):
         raise ValueError(f"W has {axes} spatial axes: one or two are supported")
@@ -51,7 +51,9 @@ def onnx_conv(
         steps, apart, around = (1, *steps), (1, *apart), (0, around[0], 0, around[1])
         X, W = X[:, :, None], W[:, :, None]
     y = conv2d(
-        *(X, W, steps),
+        X,
+        W,
+        steps,
         AUTO_PADS[auto_pad] or (around[0], around[2], around[1], around[3]),
         precision,
         backend=backend,
@@ -62,11 +64,11 @@ def onnx_conv(
     return y[:, :, 0] if axes == 1 else y
 
 
-def whole_numbers(values: Any, what: str, count: int, default: int, least: int) -> tuple[int, ...]:
+def whole_numbers(values: Any, name: str, count: int, default: int, least: int) -> tuple[int, ...]:
     """An attribute's numbers, or the default; raises ValueError."""
     if values is None:
         return (default,) * count
-    found = numbers(list(values) if isinstance(values, Iterable) else values, least)
-    if len(found) != count:
-        raise ValueError(f"{what} are {count} whole numbers from {least} to {MOST}, not {shown(values)}")
-    return found
+    integers = numbers(list(values) if isinstance(values, Iterable) else values, least)
+    if len(integers) != count:
+        raise ValueError(f"{name} are {count} whole numbers from {least} to {MOST}, not {shown(values)}")
+    return integers

@@ -58,14 +58,14 @@ class Operation:
         if number < 0 or x.is_neg() or not (is_plain(out) and is_plain(w) and is_plain(bias)):
             return self.compute(x, out, w, bias)
         stream = torch._C._cuda_getCurrentRawStream(number)
-        address, to = x.data_ptr(), 0
-        others: tuple[int, ...] = ()
+        address, out_address = x.data_ptr(), 0
+        filter_addresses: tuple[int, ...] = ()
         key: Any = (number, x.shape, x.stride(), x.dtype, address % ALIGNMENT)
         if out is not None:
-            to = out.data_ptr()
+            out_address = out.data_ptr()
             key += tensor_key(out)
         if w is not None:
-            others = w.data_ptr(), 0 if bias is None else bias.data_ptr()
+            filter_addresses = w.data_ptr(), 0 if bias is None else bias.data_ptr()
             key += (out is None, *tensor_key(w), bias is None or tensor_key(bias))
         device = devices.started.get(number)
         if device is None:
@@ -81,54 +81,54 @@ class Operation:
             if out is None:
                 with device.relaxed:  # torch may have to allocate while another thread captures
                     out = allocator()(shape, strides, x.dtype)
-                to = out.data_ptr()
-            packet.enqueue((address, to, *others))
+                out_address = out.data_ptr()
+            packet.enqueue((address, out_address, *filter_addresses))
         return out
 
     def compute(self, x: Any, out: Any, w: Any = None, bias: Any = None, quick: Any = None) -> Any:
         """The same for arrays of any library; ``quick`` is the fast path's key for a tensor's call."""
-        kept = self._filters
-        call, (seen, to, filters, added) = self.described(x, out, w, bias)
-        if seen.descriptor.device is None:
-            return self._of_host(x, out, call, *(kept.arrays if kept else (w, bias)))
-        given = [] if kept else [each for each in (filters, added) if each is not None]
-        if any(each.descriptor.device is None for each in given):
+        fixed = self._filters
+        call, (x_view, out_view, w_view, bias_view) = self.described(x, out, w, bias)
+        if x_view.descriptor.device is None:
+            return self._of_host(x, out, call, *(fixed.arrays if fixed else (w, bias)))
+        filter_views = [] if fixed else [array for array in (w_view, bias_view) if array is not None]
+        if any(array.descriptor.device is None for array in filter_views):
             return Operation(self.terms, self.backend, FixedFilters(w, bias, self.terms)).compute(x, out)
-        device = devices.gpu(seen.descriptor.device)
+        device = devices.gpu(x_view.descriptor.device)
         with device.lock, device.current():
-            if to is None:
-                out, address = empty(x, call, device, seen.stream)
-                to = View(address, call.y, seen.stream)
-            for each in (to, *given):
-                device.join(each.stream, seen.stream)
+            if out_view is None:
+                out, address = empty(x, call, device, x_view.stream)
+                out_view = View(address, call.y, x_view.stream)
+            for array in (out_view, *filter_views):
+                device.join(array.stream, x_view.stream)
             if call.N:
-                packet = self.packet(device, call, seen.stream)
-                packet.enqueue((seen.address, to.address, filters.address, 0 if added is None else added.address))
+                packet = self.packet(device, call, x_view.stream)
+                bias_address = 0 if bias_view is None else bias_view.address
+                packet.enqueue((x_view.address, out_view.address, w_view.address, bias_address))
                 if quick is not None and not packet.once:
                     self._quick[quick] = packet, tuple(out.shape), out.stride()
-            device.join(seen.stream, to.stream)
-            if any(each.waits for each in (seen, to, *given)):
-                device.wait(seen.stream)
+            device.join(x_view.stream, out_view.stream)
+            if any(array.waits for array in (x_view, out_view, *filter_views)):
+                device.wait(x_view.stream)
         return out
 
     def described(
         self, x: Any, out: Any, w: Any = None, bias: Any = None
     ) -> tuple[Call, tuple[View, View | None, View, View | None]]:
         """The call, and views of x, out, filters and bias; raises ValueError, and TypeError for no array."""
-        kept, seen, to = self._filters, view(x, "x"), None if out is None else view(out, "out")
-        filters = kept.w if kept else view(w, "filters")
-        added = kept.bias if kept else None if bias is None else view(bias, "bias", axes=1)
-        if not kept:
-            check_filters(filters.descriptor, added and added.descriptor, self.terms)
-        call = call_of(
-            *(self.terms, filters.descriptor, seen.descriptor),
-            None if to is None else to.descriptor,
-            None if added is None else added.descriptor,
-        )
-        number = seen.descriptor.device
+        fixed = self._filters
+        x_view, out_view = view(x, "x"), None if out is None else view(out, "out")
+        w_view = fixed.w if fixed else view(w, "filters")
+        bias_view = fixed.bias if fixed else None if bias is None else view(bias, "bias", axes=1)
+        out_descriptor = None if out_view is None else out_view.descriptor
+        bias_descriptor = None if bias_view is None else bias_view.descriptor
+        if not fixed:
+            check_filters(w_view.descriptor, bias_descriptor, self.terms)
+        call = call_of(self.terms, w_view.descriptor, x_view.descriptor, out_descriptor, bias_descriptor)
+        number = x_view.descriptor.device
         if number is not None and self.backend not in devices.OF_DEVICE_ARRAYS:
             raise ValueError(f"x is on GPU {number}, but backend {self.backend} takes arrays in host memory")
-        return call, (seen, to, filters, added)
+        return call, (x_view, out_view, w_view, bias_view)
 
     def packet(self, device: Gpu, call: Call, stream: int) -> Packet:
         """The launches of a call of at least one image, on a stream of the current device."""
@@ -137,9 +137,9 @@ class Operation:
         if packet is not None and packet.usable():
             return packet
         lane = device.lane_of(numbers, stream)
-        packet = self._made(device, call, lane)
+        packet = self._new_packet(device, call, lane)
         if lane.life:
-            lane.held.append(packet.kept)
+            lane.held.append(packet.resources)
             return packet
         if len(self._packets) >= MOST_PACKETS:
             self._packets.clear()
@@ -147,7 +147,7 @@ class Operation:
         self._packets[numbers, call] = packet
         return packet
 
-    def _made(self, device: Gpu, call: Call, lane: Lane) -> Packet:
+    def _new_packet(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """A new packet."""
         route = route_of(device, call)
         wait = lane.life is not None or not IN_BACKGROUND
@@ -156,32 +156,32 @@ class Operation:
             packet = self._generic(device, call, lane)
             packet.waits = loaded
             return packet
-        kept, recipe = self._filters, device.recipe(lane, loaded.program)
-        if kept:
-            copies, _ = kept.copies(device, lane)
-            prepared, new = kept.prepared(device, lane, loaded)
+        fixed, recipe = self._filters, device.recipe(lane, loaded.program)
+        if fixed:
+            copies, _ = fixed.copies(device, lane)
+            prepared, new = fixed.prepared(device, lane, loaded)
             values: dict[str, Value] = {**lane.addresses(loaded, {}), **copies.addresses, **prepared.addresses}
-            held: Any = (loaded, copies, prepared)
+            resources: Any = (loaded, copies, prepared)
         else:
-            new, held = True, loaded
-            values = self._given_filters(device, call, lane, loaded, recipe)
+            new, resources = True, loaded
+            values = self._add_preparation(device, call, lane, loaded, recipe)
         before = call.conv.top - loaded.key.conv.top, call.conv.left - loaded.key.conv.left
         follows = not new and (lane.life is None or device.streams.follows_kernel())
         device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=follows)
         if route.finish:
             device.add_finish(recipe, call.conv, call.N, values.get("bias", 0), (Symbol("y"), call.y))
-        packet = Packet(recipe, lane, held)
-        packet.once = bool(kept and new) or lane.life is not None
+        packet = Packet(recipe, lane, resources)
+        packet.once = bool(fixed and new) or lane.life is not None
         return packet
 
     @staticmethod
-    def _given_filters(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
+    def _add_preparation(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
         """Appends the preparation of a call's own filters; returns the addresses of all arrays but x and y."""
-        w, more = call.w, loaded.bound.prepared_bytes()
+        w, extra_bytes = call.w, loaded.bound.prepared_bytes()
         in_order = in_place(w, "nchw")
         if not in_order:
-            more = {**more, "w": nbytes(w)}
-        values: dict[str, Value] = {"w": Symbol("w"), **lane.addresses(loaded, more)}
+            extra_bytes = {**extra_bytes, "w": nbytes(w)}
+        values: dict[str, Value] = {"w": Symbol("w"), **lane.addresses(loaded, extra_bytes)}
         if call.bias is not None:
             values["bias"] = Symbol("bias")
         if not in_order:
@@ -192,17 +192,17 @@ class Operation:
 
     def _generic(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """The packet of generic.cu, which takes every shape."""
-        recipe, kept = device.recipe(lane), self._filters
+        recipe, fixed = device.recipe(lane), self._filters
         w: tuple[Value, Descriptor] = Symbol("w"), call.w
         bias: Value = 0 if call.bias is None else Symbol("bias")
-        held: Any = None
-        if kept:
-            held, _ = kept.copies(device, lane)
-            w = held.addresses["w"], packed_descriptor(call.w.shape, "nchw", call.w.dtype, device.number)
-            bias = held.addresses.get("bias", 0)
+        resources: Any = None
+        if fixed:
+            resources, _ = fixed.copies(device, lane)
+            w = resources.addresses["w"], packed_descriptor(call.w.shape, "nchw", call.w.dtype, device.number)
+            bias = resources.addresses.get("bias", 0)
         arrays = {"x": (Symbol("x"), call.x), "w": w, "y": (Symbol("y"), call.y)}
         device.add_generic(recipe, call.conv, call.N, arrays, bias)
-        return Packet(recipe, lane, held)
+        return Packet(recipe, lane, resources)
 
     @host_memory()
     def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
@@ -243,9 +243,9 @@ class Operation:
                 values = np.ascontiguousarray(part.transpose(TO_NHWC) if call.memory == "nhwc" else part)
                 device.upload(staged_x.address, values, stream)
                 source = device.packed(staged_x.address, call.x, call.memory, (len(part), C, H, W))
-                to = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
-                piece = call_of(terms, call.w, source.descriptor, to.descriptor, call.bias)
-                operation.packet(device, piece, stream).enqueue((source.address, to.address, 0, 0))
+                target = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
+                piece = call_of(terms, call.w, source.descriptor, target.descriptor, call.bias)
+                operation.packet(device, piece, stream).enqueue((source.address, target.address, 0, 0))
                 device.download(y[first : first + images], staged_y.address, stream)
         return y
 

@@ -51,7 +51,7 @@ class MapPlace(NamedTuple):
     word: int
     number: int
     moved: int
-    kept: dict[int, int]  # map's address by array's
+    addresses: dict[int, int]  # map's address by array's
     wanted: MapOf
 
 
@@ -59,7 +59,7 @@ Value = int | Symbol | MapOf
 
 
 class Packet:
-    """Launches in order; not thread-safe.  ``kept`` keeps alive what they use."""
+    """Launches in order; not thread-safe.  ``resources`` are the memory and programs that they use."""
 
     __slots__ = (
         "_launches",
@@ -69,18 +69,22 @@ class Packet:
         "_values",
         "_words",
         "generation",
-        "kept",
         "lane",
         "once",
+        "resources",
         "waits",
     )
 
-    def __init__(self, recipe: "Recipe", lane: Any, kept: Sequence[Any]) -> None:
+    def __init__(self, recipe: "Recipe", lane: Any, resources: Sequence[Any]) -> None:
         self._words = Words(recipe.values)
         self._values = self._words.values
         self._launches = tuple(
             ready_launch(
-                *(function, grid, block, shared, recipe.stream),
+                function,
+                grid,
+                block,
+                shared,
+                recipe.stream,
                 [self._words.address(place) for place in places],
                 pdl=pdl,
             )
@@ -88,7 +92,7 @@ class Packet:
         )
         self._moved = tuple(recipe.moved)
         self._maps, self._make_map = tuple(recipe.maps), recipe.make_map
-        self.lane, self.generation, self.kept = lane, lane.generation, kept
+        self.lane, self.generation, self.resources = lane, lane.generation, resources
         self.waits: Any = None  # a compilation that makes a faster packet possible
         self.once = False  # for one call only: it follows the preparation of its filters
 
@@ -103,12 +107,12 @@ class Packet:
         values = self._values
         for word, number, moved in self._moved:
             values[word] = addresses[number] + moved
-        for each in self._maps:
-            array = addresses[each.number] + each.moved
-            at = each.kept.get(array)
-            if at is None:
-                at = each.kept[array] = self._make_map(each.wanted, array)
-            values[each.word] = at
+        for place in self._maps:
+            array = addresses[place.number] + place.moved
+            address = place.addresses.get(array)
+            if address is None:
+                address = place.addresses[array] = self._make_map(place.wanted, array)
+            values[place.word] = address
         for launch in self._launches:
             if status := launch():
                 check(status, "a launch")
@@ -136,7 +140,7 @@ class Recipe:
         pdl: bool = False,
     ) -> None:
         """Appends a launch; a parameter is a value, or the words of a struct."""
-        places = [self._place(each) for each in parameters]
+        places = [self._place(parameter) for parameter in parameters]
         self.launches.append((function, grid, block, shared, places, pdl))
 
     def _place(self, value: Value | Parameter) -> int:

@@ -7,7 +7,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.library import choices
 from alexconv.library.arrays import in_place
-from alexconv.library.calls import KEPT_CALLS, Call
+from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.library.workspaces import Gpu, WorkspaceKey
 from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
@@ -16,13 +16,13 @@ from alexconv.tune import auto
 from alexconv.tune.estimate import estimate, padding_it
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=MOST_CALLS)
 def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice | None:
     """The rung for N images whose layout in memory is ``memory``; None where none takes the layer, or none fits."""
     budget = device.budget()
     cached = choices.load(device.executor, conv, N, precision, memory, budget)
     if cached is None:
-        cached = choices.Kept(_strict_enough(device, conv, N, precision, memory, budget))
+        cached = choices.CachedChoice(_strict_enough(device, conv, N, precision, memory, budget))
         choices.keep(device.executor, conv, N, precision, memory, cached.choice)
     return cached.choice
 
@@ -47,7 +47,7 @@ class Route:
     finish: bool = False
 
 
-@lru_cache(maxsize=KEPT_CALLS)
+@lru_cache(maxsize=MOST_CALLS)
 def route_of(device: Gpu, call: Call) -> Route:
     """The route of a call on its device.
 

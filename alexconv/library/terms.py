@@ -57,10 +57,10 @@ def terms_of(
     )
 
 
-def one_of(value: Any, what: str, known: Any) -> None:
+def one_of(value: Any, name: str, known: Any) -> None:
     """Raises ValueError for a name that is not known."""
     if not (value is None or isinstance(value, str)) or value not in known:
-        raise ValueError(f"unknown {what} {shown(value)}: choose from {', '.join(map(str, known))}")
+        raise ValueError(f"unknown {name} {shown(value)}: choose from {', '.join(map(str, known))}")
 
 
 def shown(value: Any) -> str:
@@ -70,49 +70,49 @@ def shown(value: Any) -> str:
 
 def numbers(value: Any, least: int) -> tuple[int, ...]:
     """One whole number or a sequence of them, as a tuple; empty unless all are whole and from ``least`` to MOST."""
-    given: Any = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    items: Any = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
     try:
-        found = tuple(operator.index(number) for number in given)
+        integers = tuple(operator.index(number) for number in items)
     except TypeError:
         return ()
-    return found if found and least <= min(found) and max(found) <= MOST else ()
+    return integers if integers and least <= min(integers) and max(integers) <= MOST else ()
 
 
-def whole(value: Any, what: str, least: int) -> int:
+def whole(value: Any, name: str, least: int) -> int:
     """A whole number; raises ValueError."""
-    found = numbers(value, least)
-    if isinstance(value, Sequence) or len(found) != 1:
-        raise ValueError(f"{what} is a whole number from {least} to {MOST}, not {shown(value)}")
-    return found[0]
+    integers = numbers(value, least)
+    if isinstance(value, Sequence) or len(integers) != 1:
+        raise ValueError(f"{name} is a whole number from {least} to {MOST}, not {shown(value)}")
+    return integers[0]
 
 
-def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
+def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
     """One whole number or two, for rows and columns; raises ValueError."""
-    found = numbers(value, least)
-    if len(found) == 1 and not isinstance(value, Sequence):
-        return found[0], found[0]
-    if len(found) != 2:
-        raise ValueError(f"{what} is a whole number from {least} to {MOST}, or two of them, not {shown(value)}")
-    return found[0], found[1]
+    integers = numbers(value, least)
+    if len(integers) == 1 and not isinstance(value, Sequence):
+        return integers[0], integers[0]
+    if len(integers) != 2:
+        raise ValueError(f"{name} is a whole number from {least} to {MOST}, or two of them, not {shown(value)}")
+    return integers[0], integers[1]
 
 
 def padding_of(value: Padding) -> Four | str:
     """Rows and columns of zeros: a name, one number, two (rows, columns), four or two pairs; raises ValueError."""
     if isinstance(value, str) and value in AUTO_PADDING:
         return AUTO_PADDING[value]
-    nested = isinstance(value, Sequence) and len(value) == 2 and all(isinstance(each, Sequence) for each in value)
-    flat: Any = [number for each in value for number in each] if nested else value  # type: ignore[union-attr]
-    found = numbers(flat, least=0)
-    if len(found) == 1 and not isinstance(flat, Sequence):
-        return found[0], found[0], found[0], found[0]
-    if len(found) == 2 and not nested:
-        return found[0], found[0], found[1], found[1]
-    if len(found) != 4:
+    nested = isinstance(value, Sequence) and len(value) == 2 and all(isinstance(axis, Sequence) for axis in value)
+    flat: Any = [number for axis in value for number in axis] if nested else value  # type: ignore[union-attr]
+    integers = numbers(flat, least=0)
+    if len(integers) == 1 and not isinstance(flat, Sequence):
+        return integers[0], integers[0], integers[0], integers[0]
+    if len(integers) == 2 and not nested:
+        return integers[0], integers[0], integers[1], integers[1]
+    if len(integers) != 4:
         raise ValueError(
             f"padding is a whole number from 0 to {MOST}, two of them (rows, columns), four (top, bottom, left, right),"
             f" 'same', 'same_lower' or 'valid', not {shown(value)}"
         )
-    return found[0], found[1], found[2], found[3]
+    return integers[0], integers[1], integers[2], integers[3]
 
 
 def same_padding(size: int, window: int, stride: int, kind: str) -> tuple[int, int]:
@@ -161,7 +161,12 @@ def conv_of(terms: Terms, w: Descriptor, x: Descriptor, *, bias: bool = False) -
     if x.device != w.device and w.device is not None:
         raise ValueError(f"x is {place(x)}, the filters {place(w)}")
     return Conv(
-        *(C, H, W, M, R, S),
+        C=C,
+        H=H,
+        W=W,
+        M=M,
+        R=R,
+        S=S,
         U=terms.stride[0],
         V=terms.stride[1],
         top=top,

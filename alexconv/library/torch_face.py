@@ -117,21 +117,22 @@ def patch(
         else:
             fit.append((owner, attribute, name, layer))
     after, why = _followers(model, [layer for *_, layer in fit]) if fuse else ({}, "")
-    made: dict[int, PatchedConv2d] = {}  # a layer in two places stays one
+    replacements: dict[int, PatchedConv2d] = {}  # a layer in two places stays one
     for owner, attribute, _, layer in fit:
-        if id(layer) not in made:
-            made[id(layer)] = PatchedConv2d(layer, precision, after.get(layer, Followers())).train(layer.training)
-        setattr(owner, attribute, made[id(layer)])
-    done = [each for found in after.values() for each in (found.norm, found.relu) if each is not None]
-    fused = remove(model, done)
+        if id(layer) not in replacements:
+            replacement = PatchedConv2d(layer, precision, after.get(layer, Followers()))
+            replacements[id(layer)] = replacement.train(layer.training)
+        setattr(owner, attribute, replacements[id(layer)])
+    fused_modules = [module for chain in after.values() for module in (chain.norm, chain.relu) if module is not None]
+    fused = remove(model, fused_modules)
     unfused = [
         (name, why)
         for name, module in model.named_modules()
         if fuse and isinstance(module, torch.nn.BatchNorm2d | torch.nn.ReLU)
     ]
-    found = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused))
-    say(str(found))
-    return found
+    result = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused))
+    say(str(result))
+    return result
 
 
 def _followers(model: torch.nn.Module, layers: list[Any]) -> tuple[dict[Any, Followers], str]:

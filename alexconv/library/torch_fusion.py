@@ -55,14 +55,14 @@ def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Mo
             if (relu := next_of(last, nn.ReLU)) is not None:
                 relus[layer] = relu
     taken = set(relus.values())
-    found = {}
+    fusions = {}
     for layer in dict.fromkeys((*norms, *relus)):
-        norm, relu = (modules[where[layer]] if layer in where else None for where in (norms, relus))
+        norm, relu = (modules[nodes[layer]] if layer in nodes else None for nodes in (norms, relus))
         if relu is not None and not taken.issuperset(calls[relu]):
             relu = None  # others use it, too
         if norm is not None or relu is not None:
-            found[layer] = Followers(norm, relu)
-    return found
+            fusions[layer] = Followers(norm, relu)
+    return fusions
 
 
 def foldable(norm: nn.BatchNorm2d) -> bool:
@@ -83,14 +83,13 @@ def hooked(module: nn.Module) -> bool:
 
 def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Parameter]:
     """Filters and bias of a convolution with a batch norm folded in, computed in float64."""
-    given = layer.weight, layer.bias, norm.running_mean, norm.running_var
-    weight, bias, mean, variance = (None if each is None else each.detach().double() for each in given)
-    gamma, beta = (None if each is None else each.detach().double() for each in (norm.weight, norm.bias))
-    found = fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, gamma, beta)
-    filters, added = (
-        nn.Parameter(each.detach().to(layer.weight.dtype), requires_grad=layer.weight.requires_grad) for each in found
-    )
-    return filters, added
+    parameters = layer.weight, layer.bias, norm.running_mean, norm.running_var
+    weight, bias, mean, variance = (None if values is None else values.detach().double() for values in parameters)
+    gamma, beta = (None if values is None else values.detach().double() for values in (norm.weight, norm.bias))
+    fused = fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, gamma, beta)
+    dtype, trainable = layer.weight.dtype, layer.weight.requires_grad
+    filters, fused_bias = (nn.Parameter(values.detach().to(dtype), requires_grad=trainable) for values in fused)
+    return filters, fused_bias
 
 
 def remove(model: nn.Module, done: Iterable[nn.Module]) -> list[str]:

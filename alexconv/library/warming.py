@@ -59,15 +59,15 @@ def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
 
 def _call(shape: Any, device: int) -> Any:
     try:
-        given = Shape(**shape) if isinstance(shape, dict) else Shape(*shape)
-        given = given._replace(x=four(given.x, "x"), filters=four(given.filters, "filters"))
+        layer = Shape(**shape) if isinstance(shape, dict) else Shape(*shape)
+        layer = layer._replace(x=four(layer.x, "x"), filters=four(layer.filters, "filters"))
     except TypeError as error:
         raise ValueError(f"{shown(shape)} is no alexconv.Shape: {error}") from None
     terms = terms_of(
-        *(given.stride, given.padding, given.precision, "nchw", given.dilation, given.groups, given.activation)
+        layer.stride, layer.padding, layer.precision, "nchw", layer.dilation, layer.groups, layer.activation
     )
-    dtype, layout = DTYPES[given.precision], "nhwc" if given.channels_last else "nchw"
-    x = packed_descriptor(given.x, layout, dtype, device)
-    w = packed_descriptor(given.filters, "nchw", dtype, device)
-    bias = packed_descriptor((1, 1, 1, given.filters[0]), "nchw", dtype, device) if given.bias else None
+    dtype, layout = DTYPES[layer.precision], "nhwc" if layer.channels_last else "nchw"
+    x = packed_descriptor(layer.x, layout, dtype, device)
+    w = packed_descriptor(layer.filters, "nchw", dtype, device)
+    bias = packed_descriptor((1, 1, 1, layer.filters[0]), "nchw", dtype, device) if layer.bias else None
     return call_of(terms, w, x, None, bias)

@@ -46,7 +46,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.planning.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
 
-KEPT_SHARE = 0.25  # of the device's memory, for workspaces
+WORKSPACE_SHARE = 0.25  # of the device's memory, for workspaces
 MOST_LANES = 256
 MOST_PROGRAMS = 512
 MOST_MAPS = 1024  # tensor maps of a lane, one for each array address
@@ -175,18 +175,18 @@ class Lane:
     def addresses(self, loaded: Loaded, more: Mapping[str, int]) -> dict[str, int]:
         """Addresses of a call's workspace arrays, and of arrays of ``more`` bytes; raises OutOfMemory."""
         shared, lasting = loaded.scratch
-        found, places, end = {}, {}, 0
+        offsets, end = {}, 0
         for name, nbytes in {**shared, **more}.items():
-            places[name], end = end, end + ceil(max(nbytes, 1) / 256) * 256
+            offsets[name], end = end, end + ceil(max(nbytes, 1) / 256) * 256
         base = self.reserve(end)
-        found = {name: base + place for name, place in places.items()}
-        kept = self._lasting.get(loaded.key)
-        if kept is None and lasting:
-            kept = {name: self._device.allocate_or_make_room(nbytes, self) for name, nbytes in lasting.items()}
-            for memory in kept.values():
+        addresses = {name: base + offset for name, offset in offsets.items()}
+        arrays = self._lasting.get(loaded.key)
+        if arrays is None and lasting:
+            arrays = {name: self._device.allocate_or_make_room(nbytes, self) for name, nbytes in lasting.items()}
+            for memory in arrays.values():
                 self._device.fill(memory, self)
-            self._lasting[loaded.key] = kept
-        return found | {name: memory.address for name, memory in (kept or {}).items()}
+            self._lasting[loaded.key] = arrays
+        return addresses | {name: memory.address for name, memory in (arrays or {}).items()}
 
     def reserve(self, nbytes: int) -> int:
         """Address of at least ``nbytes`` bytes of scratch memory, which every call may overwrite."""
@@ -309,8 +309,8 @@ class Gpu:
     def join(self, before: int, stream: int) -> None:
         """Makes later work on ``stream`` wait for everything that is on ``before`` now."""
         if before != stream:
-            for each in (before, stream):
-                self.streams.capture(each)  # refuses a default stream that would invalidate another's capture
+            for handle in (before, stream):
+                self.streams.capture(handle)  # refuses a default stream that would invalidate another's capture
             order = StreamOrder(self)
             order.end(before)
             order.begin(stream)
@@ -344,16 +344,16 @@ class Gpu:
             self.wait(stream)
 
     @cached_property
-    def kept_bytes(self) -> int:
+    def workspace_bytes(self) -> int:
         """Bytes that all workspaces together may take."""
-        return int(self.executor.gpu.total_memory() * KEPT_SHARE)
+        return int(self.executor.gpu.total_memory() * WORKSPACE_SHARE)
 
     def budget(self) -> int:
-        """Bytes that a call may take: free and reclaimable memory, but no more than ``kept_bytes``."""
+        """Bytes that a call may take: free and reclaimable memory, but no more than ``workspace_bytes``."""
         with self.current():
-            return min(self.executor.memory_budget() + self._kept(), self.kept_bytes)
+            return min(self.executor.memory_budget() + self._reclaimable_bytes(), self.workspace_bytes)
 
-    def _kept(self) -> int:
+    def _reclaimable_bytes(self) -> int:
         return sum(lane.nbytes for lane in self._lanes.values() if lane.life is None or lane.life.ended())
 
     def lane(self, stream: int) -> tuple[int, int]:
@@ -363,18 +363,18 @@ class Gpu:
         return 0 if stream in UNCAPTURED else self.streams.number(stream), 0
 
     def lane_of(self, numbers: tuple[int, int], stream: int) -> Lane:
-        """The lane with these IDs, made on first use."""
-        found = self._lanes.get(numbers)
-        if found is None:
+        """The lane with these IDs, created on first use."""
+        lane = self._lanes.get(numbers)
+        if lane is None:
             if numbers[1]:  # captures free the memory of ended graphs, so that other calls need not synchronize
                 self._drop_ended()
             while len(self._lanes) >= MOST_LANES and self._drop_lane(but=None):
                 pass
             life = native.GraphLife(self.streams.graph()) if numbers[1] else None
-            found = self._lanes[numbers] = Lane(self, stream, life)
-        elif found.life is None:
+            lane = self._lanes[numbers] = Lane(self, stream, life)
+        elif lane.life is None:
             self._lanes.move_to_end(numbers)
-        return found
+        return lane
 
     def _drop_ended(self) -> bool:
         """Drops the workspaces of graphs that no longer exist; True if there were any."""
@@ -395,7 +395,7 @@ class Gpu:
 
     def allocate_or_make_room(self, nbytes: int, lane: Lane) -> Memory:
         """Memory for a lane, dropping others if necessary; raises OutOfMemory."""
-        while self._kept() + nbytes > self.kept_bytes and self._drop_lane(but=lane):
+        while self._reclaimable_bytes() + nbytes > self.workspace_bytes and self._drop_lane(but=lane):
             pass
         try:
             return Memory(self, nbytes)
@@ -410,10 +410,10 @@ class Gpu:
 
         Raises OutOfMemory where no piece of the batch fits, and CompileError.
         """
-        kept = self._programs.get(key)
-        if kept is not None:
+        loaded = self._programs.get(key)
+        if loaded is not None:
             self._programs.move_to_end(key)
-            return kept
+            return loaded
         plan, planned = self._planned(key)
         building = self.build(plan.bound)
         if building is not None:
@@ -424,10 +424,11 @@ class Gpu:
             else:
                 building.result()
         kernels = self.executor.kernels(plan.bound)
-        made = self._programs[key] = Loaded(planned, CudaProgram(self.executor, plan.bound, kernels, self), plan)
+        program = CudaProgram(self.executor, plan.bound, kernels, memory=self)
+        loaded = self._programs[key] = Loaded(planned, program, plan)
         if len(self._programs) > MOST_PROGRAMS:
             self._programs.popitem(last=False)
-        return made
+        return loaded
 
     def build(self, bound: BoundRung) -> "Future[None] | None":
         """The background compilation of a rung, or None once the cache has it; raises CompileError."""
@@ -469,8 +470,9 @@ class Gpu:
         if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, arch)) for source, size in wanted):
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
         building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, arch) for source, size in wanted]
-        cubins = [each.result() for each in building]
-        self._any_shape |= {each: executor.bound_kernels(cubin) for each, cubin in zip(wanted, cubins, strict=True)}
+        cubins = [compilation.result() for compilation in building]
+        kernels = map(executor.bound_kernels, cubins)
+        self._any_shape |= dict(zip(wanted, kernels, strict=True))
         return self._any_shape
 
     def _of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
@@ -556,8 +558,8 @@ class Gpu:
         encoded = partial(self._map, lane, program)
         for first, last in loaded.plan.pieces:
             images = last - first
-            of_piece = dict(values)
-            of_x, of_y = (
+            piece_values = dict(values)
+            piece_x, piece_y = (
                 (
                     Symbol(name, first * array.strides[0] * array.itemsize),
                     array._replace(shape=(images, *array.shape[1:])),
@@ -565,20 +567,20 @@ class Gpu:
                 for name, array in (("x", x), ("y", y))
             )
             if key.x_in_place:
-                of_piece["x"] = of_x[0]
+                piece_values["x"] = piece_x[0]
             else:
-                to = packed_descriptor(key.conv.x_shape(images), key.rung.layout, x.dtype, self.number)
-                self.add_copy(recipe, of_x, (values["x"], to), padding)
+                x_target = packed_descriptor(key.conv.x_shape(images), key.rung.layout, x.dtype, self.number)
+                self.add_copy(recipe, piece_x, (values["x"], x_target), padding)
             if key.y_in_place:
-                of_piece["y"] = of_y[0]
+                piece_values["y"] = piece_y[0]
             for start, count in bound.micro_batches(images):
-                taken: Any = bound.arguments(start, count, of_piece, encoded)  # type: ignore[arg-type]
+                launch_arguments: Any = bound.arguments(start, count, piece_values, encoded)  # type: ignore[arg-type]
                 follows = pdl or not key.x_in_place or first > 0 or start > 0
                 launches = bound.launches(count)
-                self.add_launches(recipe, program, launches, taken, pdl=follows)
+                self.add_launches(recipe, program, launches, launch_arguments, pdl=follows)
             if not key.y_in_place:
-                come = packed_descriptor(key.conv.y_shape(images), key.rung.layout, y.dtype, self.number)
-                self.add_copy(recipe, (values["y"], come), of_y, (0, 0))
+                y_source = packed_descriptor(key.conv.y_shape(images), key.rung.layout, y.dtype, self.number)
+                self.add_copy(recipe, (values["y"], y_source), piece_y, (0, 0))
 
     @staticmethod
     def _map(lane: Lane, program: CudaProgram, tensor_map: TensorMap, problem: Problem, array: int | Symbol) -> Value:

@@ -212,7 +212,7 @@ class Runner:
         """Data of the point's layer; only the last layer's is kept."""
         place = place_of(point)
         if self._layer is None or self._layer[0] != place:
-            self.executor.free_kept()
+            self.executor.free_cached_arrays()
             self._layer = place, self._layer_of(point)
         return self._layer[1]
 

@@ -82,11 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file, {"gpu": chosen.key, "name": chosen.name}, command_line(MODULE, arguments), method="predicted"
     )
     cache = KernelCache()
-    found = []
+    point_predictions = []
     tracked = track(wanted, "predicting", console=errors, transient=True, disable=not errors.is_terminal)
     for prediction in predict_points(tracked, chosen, cache):
         file.header(predictions.TYPE, {**prediction.record(), **headers})
-        found.append(prediction)
+        point_predictions.append(prediction)
         if measured is None:
             show_predictions(console, [prediction])
             if options.lines:
@@ -98,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(accuracy.table(compared)))
         good, sets = accuracy.picks(compared)
         print(f"\nconstants: the fastest or one within 2 % of it is picked in {good} of {sets} sets of three and more")
-    console.print(f"{plural(len(found), 'point')} predicted; records: {options.out}", soft_wrap=True)
-    return 1 if found and all(prediction.reason for prediction in found) else 0
+    console.print(f"{plural(len(point_predictions), 'point')} predicted; records: {options.out}", soft_wrap=True)
+    return 1 if point_predictions and all(prediction.reason for prediction in point_predictions) else 0
 
 
 if __name__ == "__main__":

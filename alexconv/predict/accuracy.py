@@ -47,13 +47,13 @@ def measured_points(records: Records) -> dict[str, Record]:
 
     If a point was measured several times, the last one counts.
     """
-    found = {}
+    timed_records = {}
     for record in records.latest():
         point = record["point"]
         timed = record["status"] == "ok" and record.get("samples", {}).get("kernel") and record.get("pieces") == 1
         if timed and point["transfer"] == TRANSFER and point["rung"] in RUNGS and isinstance(point["layer"], int):
-            found[identity(planned_point(record))] = record
-    return found
+            timed_records[identity(planned_point(record))] = record
+    return timed_records
 
 
 def planned_point(record: Record) -> Record:
@@ -73,8 +73,8 @@ def identity(point: Record) -> str:
 
 def predictions_in(records: Records) -> dict[str, Record]:
     """The last prediction of each point."""
-    found = [header for header in records.headers.values() if header["type"] == TYPE]
-    return {identity(record["point"]): record for record in found}
+    headers = [header for header in records.headers.values() if header["type"] == TYPE]
+    return {identity(record["point"]): record for record in headers}
 
 
 def pairs(measured: Records, predicted: Records) -> list[Pair]:
@@ -95,7 +95,7 @@ def median_ms(record: Record) -> float:
 Group = tuple[str, Callable[[Pair], bool]]
 
 
-def groups(found: Sequence[Pair]) -> list[Group]:
+def groups(comparisons: Sequence[Pair]) -> list[Group]:
     """The groups of the tables: everything, families, batch sizes."""
 
     def of_family(name: str) -> Group:
@@ -106,23 +106,23 @@ def groups(found: Sequence[Pair]) -> list[Group]:
 
     study = ("single", "multi", "tiles", "shared", "gemm")
     families = list(dict.fromkeys(rung.family for rung in RUNGS.values()))
-    there = [name for name in families if any(pair.family == name for pair in found)]
-    batches = sorted({pair.point["N"] for pair in found})
+    present_families = [name for name in families if any(pair.family == name for pair in comparisons)]
+    batches = sorted({pair.point["N"] for pair in comparisons})
     return [
         ("all", lambda pair: True),
         ("study and LeNet rungs", lambda pair: pair.family in study),
-        *map(of_family, there),
+        *map(of_family, present_families),
         *map(of_batch, batches),
     ]
 
 
-def table(found: Sequence[Pair]) -> Iterator[str]:
+def table(comparisons: Sequence[Pair]) -> Iterator[str]:
     """Lines of a Markdown table: a row per group, points held out and others apart."""
     yield "| points | held out | n | refused | mean error % | median | largest | Spearman |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
-    for name, belongs in groups(found):
+    for name, belongs in groups(comparisons):
         for held in (False, True):
-            chosen = [pair for pair in found if belongs(pair) and pair.held_out == held]
+            chosen = [pair for pair in comparisons if belongs(pair) and pair.held_out == held]
             if chosen:
                 yield _row(name, "yes" if held else "no", chosen)
 
@@ -162,13 +162,13 @@ def _ranks(values: Sequence[float]) -> list[int]:
     return ranks
 
 
-def picks(found: Iterable[Pair]) -> tuple[int, int]:
+def picks(comparisons: Iterable[Pair]) -> tuple[int, int]:
     """How often the constants predicted as fastest for a rung, layer and N are nearly the best.
 
     Returns that, and out of how many: only cases with three or more sets of constants count.
     """
     sets: dict[tuple[object, ...], list[Pair]] = {}
-    for pair in found:
+    for pair in comparisons:
         if pair.predicted is not None:
             sets.setdefault(tuple(pair.point[axis] for axis in ("workload", "layer", "N", "rung")), []).append(pair)
     large = [group for group in sets.values() if len(group) >= 3]

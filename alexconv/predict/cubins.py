@@ -40,13 +40,13 @@ def needs(cubin: bytes, arch: str) -> dict[str, Needs]:
     symbols = _symbols(cubin, sections)
     registers = {symbols[symbol]: count for symbol, count in _register_counts(cubin, sections[".nv.info"])}
     reserved = RESERVED if int(arch.rstrip("a")) >= _RESERVED_SINCE else 0
-    found = {}
+    resources = {}
     for name in sections:
         if name.startswith(".text."):
             entry = name.removeprefix(".text.")
             shared = sections.get(f".nv.shared.{entry}")
-            found[entry] = Needs(registers[entry], max(0, shared.size - reserved) if shared else 0)
-    return found
+            resources[entry] = Needs(registers[entry], max(0, shared.size - reserved) if shared else 0)
+    return resources
 
 
 def _sections(cubin: bytes) -> Iterator[_Section]:

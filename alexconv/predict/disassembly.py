@@ -104,8 +104,8 @@ class Instruction:
 @cache
 def find_nvdisasm() -> str:
     """nvdisasm on the PATH, next to nvcc, or in the wheel nvidia-cuda-nvdisasm; raises MissingTool."""
-    if found := shutil.which("nvdisasm"):
-        return found
+    if path := shutil.which("nvdisasm"):
+        return path
     try:
         beside = shutil.which(str(Path(find_nvcc()).resolve().parent / "nvdisasm"))
     except MissingTool:

@@ -130,14 +130,16 @@ def load(name: str) -> Gpu:
         raise UsageError(f"unknown GPU '{name}': choose from {', '.join(names())}")
     data = tomllib.loads(path.read_text())
     sections = {key: section for key, section in data.items() if isinstance(section, dict)}
-    values = {key: {each: entry["value"] for each, entry in section.items()} for key, section in sections.items()}
+    values = {
+        key: {parameter: entry["value"] for parameter, entry in section.items()} for key, section in sections.items()
+    }
     return Gpu(name, data["name"], tuple(data["capability"]), data["tested"], values)
 
 
 def of_device(name: str) -> Gpu:
     """The GPU with a device's name; raises UsageError if no file describes it."""
-    described = [load(each) for each in names()]
-    for each in described:
-        if each.name == name:
-            return each
-    raise UsageError(f"no model of {name}: times can be predicted for {', '.join(each.name for each in described)}")
+    gpus = [load(file_name) for file_name in names()]
+    for gpu in gpus:
+        if gpu.name == name:
+            return gpu
+    raise UsageError(f"no model of {name}: times can be predicted for {', '.join(gpu.name for gpu in gpus)}")

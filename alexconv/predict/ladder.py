@@ -40,11 +40,11 @@ def predicted_ladder(
     for name, record in predictions_in(predicted).items():
         point = record["point"]
         if (point["workload"], point["N"]) == (workload, N) and point["rung"] in RUNGS:
-            found = predicted_time(record, times.get(name))
-            key = found.rung, found.layer
-            best[key] = min(best.get(key, found), found, key=slowness)
+            time = predicted_time(record, times.get(name))
+            key = time.rung, time.layer
+            best[key] = min(best.get(key, time), time, key=slowness)
     order = {rung: number for number, rung in enumerate(RUNGS)}
-    return sorted(best.values(), key=lambda each: (order[each.rung], each.layer))
+    return sorted(best.values(), key=lambda time: (order[time.rung], time.layer))
 
 
 def predicted_time(record: Record, measured: float | None) -> PredictedTime:
@@ -52,18 +52,18 @@ def predicted_time(record: Record, measured: float | None) -> PredictedTime:
     point, launches = record["point"], record.get("launches", [])
     low, high = record.get("band_ms", (None, None))
     return PredictedTime(
-        point["rung"],
-        point["layer"],
-        point["constants"],
-        record.get("ms"),
-        None if low is None else (low, high),
-        max(launches, key=lambda launch: launch["ms"])["limit"] if launches else None,
-        tuple((launch["entry"], launch["ms"]) for launch in launches),
-        record.get("reason"),
-        measured,
+        rung=point["rung"],
+        layer=point["layer"],
+        constants=point["constants"],
+        predicted=record.get("ms"),
+        band=None if low is None else (low, high),
+        limit=max(launches, key=lambda launch: launch["ms"])["limit"] if launches else None,
+        launches=tuple((launch["entry"], launch["ms"]) for launch in launches),
+        reason=record.get("reason"),
+        measured=measured,
     )
 
 
-def slowness(each: PredictedTime) -> tuple[bool, float]:
+def slowness(time: PredictedTime) -> tuple[bool, float]:
     """Sorting key: measured ones first, then the faster."""
-    return each.measured is None, each.measured or each.predicted or inf
+    return time.measured is None, time.measured or time.predicted or inf

@@ -59,7 +59,7 @@ class Kernel:
 class Prediction:
     """A launch: ``seconds`` with its overhead, the busy share of each unit, and what was simulated.
 
-    ``blocks_each`` is the mean number of blocks per multiprocessor; ``simulated`` is how many were run.
+    ``blocks_per_multiprocessor`` is their mean number; ``simulated`` is how many were run.
     """
 
     entry: str
@@ -69,7 +69,7 @@ class Prediction:
     utilisation: dict[str, float]
     resident: int
     occupancy: float
-    blocks_each: float
+    blocks_per_multiprocessor: float
     waves: float
     simulated: int
     needs: cubins.Needs
@@ -177,7 +177,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     dram = traffic.of_launch(launch.grid, block.outcome, simulator.alone, array_bytes(bound, images), gpu)
     outcome, simulated, cycles = steady_state(simulator, block, resident, dram)
     seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
-    blocks_each = simulator.total / gpu.multiprocessors
+    blocks_per_multiprocessor = simulator.total / gpu.multiprocessors
     return Prediction(
         entry=launch.entry,
         seconds=seconds,
@@ -186,8 +186,8 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         utilisation=utilisation(outcome, simulator.total / simulated, seconds, dram, gpu),
         resident=resident,
         occupancy=resident * ceil(prod(launch.block) / WARP) / gpu["occupancy.warps"],
-        blocks_each=blocks_each,
-        waves=blocks_each / resident,
+        blocks_per_multiprocessor=blocks_per_multiprocessor,
+        waves=blocks_per_multiprocessor / resident,
         simulated=simulated,
         needs=kernel.needs,
         dynamic_shared=launch.dynamic_shared,
@@ -242,7 +242,7 @@ def steady_state(
 def _names(bound: BoundRung) -> tuple[str, ...]:
     rung = bound.rung
     arrays = [array.name for array in (*rung.scratch, *rung.prepared)]
-    return ("x", "w", "y", *arrays, *(each.name for each in rung.maps))
+    return ("x", "w", "y", *arrays, *(tensor_map.name for tensor_map in rung.maps))
 
 
 def addresses(bound: BoundRung) -> dict[str, int]:
@@ -252,17 +252,17 @@ def addresses(bound: BoundRung) -> dict[str, int]:
 
 def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
     """The rung's tensor maps for ``images`` images."""
-    problem, place = bound.problem(images), addresses(bound)
+    problem, address = bound.problem(images), addresses(bound)
     return tuple(
         native.Map(
-            place[each.name],
-            place[each.array],
-            each.dims(problem),
-            each.strides(problem),
-            each.box(problem),
-            bounding_box(each.window(problem)) if each.window else None,
+            address[tensor_map.name],
+            address[tensor_map.array],
+            tensor_map.dims(problem),
+            tensor_map.strides(problem),
+            tensor_map.box(problem),
+            bounding_box(tensor_map.window(problem)) if tensor_map.window else None,
         )
-        for each in bound.rung.maps
+        for tensor_map in bound.rung.maps
     )
 
 
@@ -307,12 +307,12 @@ def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[lis
     Waves after the simulated ones last as long as these.  A multiprocessor takes a block whenever one of its own ends,
     while any are left.  Their speeds differ by up to ``spread`` either way; this one is the fastest.
     """
-    each = total / gpu.multiprocessors
+    mean_blocks = total / gpu.multiprocessors
     ends = [float(end) for end in outcome.finished]
-    simulated, most = len(ends), together * ceil(each / together)
+    simulated, most = len(ends), together * ceil(mean_blocks / together)
     steady = (ends[simulated - together] - ends[0]) / (simulated - together) if simulated > together else 0.0
     if most > MOST_WAVES * together:  # multiprocessors are out of step, and share the last wave
-        return [*ends, ends[-1] + (each - simulated) * steady], simulated + 1
+        return [*ends, ends[-1] + (mean_blocks - simulated) * steady], simulated + 1
     while len(ends) < most:
         ends.append(ends[-together] + together * steady)
     left = total - together * gpu.multiprocessors  # blocks after the first wave

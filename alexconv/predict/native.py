@@ -213,13 +213,13 @@ def table(code: Sequence[Instruction]) -> Table:
 
 
 def _row(instruction: Instruction) -> list[int]:
-    found = opcodes.opcode(instruction)
+    opcode = opcodes.opcode(instruction)
     if len(instruction.operands) > MAX_OPERANDS:
         raise UnknownInstruction(f"more operands than the model reads: {instruction.text}")
     compares = [number for modifier in instruction.modifiers if (number := opcodes.comparison(modifier)) is not None]
     return [
-        opcodes.OPS.index(found.op),
-        opcodes.PIPES.index(found.pipe),
+        opcodes.OPS.index(opcode.op),
+        opcodes.PIPES.index(opcode.pipe),
         opcodes.modifier_bits(instruction),
         compares[0] if compares else 0,
         _bytes(instruction),
@@ -268,8 +268,9 @@ def _packed(operand: Operand) -> list[int]:
 
 def registers_of(code: Sequence[Instruction]) -> int:
     """One more than the highest register that is named; a wide access may reach three beyond it."""
-    named = [operand.number for each in code for operand in each.operands if operand.kind in ("R", "M", "C")]
-    return 1 + max((number for number in named if number != NO_REGISTER), default=0)
+    operands = (operand for instruction in code for operand in instruction.operands)
+    numbers = (operand.number for operand in operands if operand.kind in ("R", "M", "C"))
+    return 1 + max((number for number in numbers if number != NO_REGISTER), default=0)
 
 
 def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, float]) -> Outcome:
@@ -322,15 +323,15 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
     )
 
 
-def _map(each: Map) -> _TensorMap:
-    found = _TensorMap(each.address, each.base, len(each.dims))
-    found.dims[: len(each.dims)] = each.dims
-    found.strides[: len(each.strides)] = each.strides
-    found.box[: len(each.box)] = each.box
-    found.im2col = each.around is not None
-    if each.around:
-        found.lower[:], found.upper[:], found.steps[:] = each.around.lower, each.around.upper, each.around.steps
-    return found
+def _map(tensor_map: Map) -> _TensorMap:
+    fields = _TensorMap(tensor_map.address, tensor_map.base, len(tensor_map.dims))
+    fields.dims[: len(tensor_map.dims)] = tensor_map.dims
+    fields.strides[: len(tensor_map.strides)] = tensor_map.strides
+    fields.box[: len(tensor_map.box)] = tensor_map.box
+    fields.im2col = tensor_map.around is not None
+    if box := tensor_map.around:
+        fields.lower[:], fields.upper[:], fields.steps[:] = box.lower, box.upper, box.steps
+    return fields
 
 
 @cache

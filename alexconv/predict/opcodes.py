@@ -148,18 +148,18 @@ _MUFU_OTHER = frozenset({"EX2", "LG2", "RSQ", "SQRT", "SIN", "COS"})
 
 def opcode(instruction: Instruction) -> Opcode:
     """The opcode of an instruction; raises UnknownInstruction."""
-    found = OPCODES.get(instruction.name)
-    if found is None:
+    known = OPCODES.get(instruction.name)
+    if known is None:
         raise UnknownInstruction(f"the model does not know the opcode {instruction.name}: {instruction.text}")
     for modifier in instruction.modifiers[:2]:
         if special := _SPECIAL.get((instruction.name, modifier)):
-            return Opcode(special, found.pipe)
+            return Opcode(special, known.pipe)
     if instruction.name == "HFMA2":
-        pipe = "HALF" if "MMA" in instruction.modifiers else found.pipe
-        return Opcode("HALF_CONSTANT" if _loads_a_constant(instruction.operands) else found.op, pipe)
+        pipe = "HALF" if "MMA" in instruction.modifiers else known.pipe
+        return Opcode("HALF_CONSTANT" if _loads_a_constant(instruction.operands) else known.op, pipe)
     if instruction.name == "MUFU" and not _MUFU_OTHER.isdisjoint(instruction.modifiers):
         return Opcode("FLOAT", "XU")
-    return found
+    return known
 
 
 def _loads_a_constant(operands: tuple[Operand, ...]) -> bool:

@@ -59,7 +59,7 @@ def ladder(known: Sequence[Pair], workload: str = "alexnet", N: int = 128) -> It
     for pair in known:
         key = pair.point["rung"], pair.point["layer"]
         if (pair.point["workload"], pair.point["N"]) == (workload, N):
-            best[key] = min(best.get(key, pair), pair, key=lambda each: each.measured)
+            best[key] = min(best.get(key, pair), pair, key=lambda candidate: candidate.measured)
     yield "| rung | " + " | ".join(f"layer {layer}" for layer in layers) + " |"
     yield "|---|" + "---:|" * len(layers)
     for rung in RUNGS:
@@ -91,18 +91,13 @@ def goals(known: Sequence[Pair], blind: Sequence[Pair]) -> Iterator[str]:
     yield "| goal | at most | reached, not held out | held out | blind |"
     yield "|---|---:|---:|---:|---:|"
 
-    def means(what: str, limit: str, families: Sequence[str] = (), N: int | None = None) -> str:
+    def means(goal: str, limit: str, families: Sequence[str] = (), N: int | None = None) -> str:
         cells = []
         for chosen in (_held(known, False), _held(known, True), blind):
-            found = errors(
-                [
-                    pair
-                    for pair in chosen
-                    if (not families or pair.family in families) and (N is None or pair.point["N"] == N)
-                ]
-            )
-            cells.append(f"{fmean(found):.1f} (n {len(found)})" if found else "-")
-        return f"| {what} | {limit} | {' | '.join(cells)} |"
+            family_pairs = [pair for pair in chosen if not families or pair.family in families]
+            percentages = errors([pair for pair in family_pairs if N is None or pair.point["N"] == N])
+            cells.append(f"{fmean(percentages):.1f} (n {len(percentages)})" if percentages else "-")
+        return f"| {goal} | {limit} | {' | '.join(cells)} |"
 
     yield means("study and LeNet rungs, mean error %", "6", STUDY_FAMILIES)
     study = [
@@ -136,9 +131,9 @@ def misses(known: Sequence[Pair]) -> Iterator[str]:
             rungs.setdefault(pair.point["rung"], []).append(pair)
     worst = sorted(rungs.items(), key=lambda item: -fmean(errors(item[1])))[:10]
     for name, chosen in worst:
-        found = errors(chosen)
+        percentages = errors(chosen)
         ratio = fmean(pair.ratio for pair in chosen)
-        yield f"| {name} | {len(found)} | {fmean(found):.1f} | {ratio:.2f} | {max(found):.0f} |"
+        yield f"| {name} | {len(percentages)} | {fmean(percentages):.1f} | {ratio:.2f} | {max(percentages):.0f} |"
 
 
 def _held(chosen: Sequence[Pair], held_out: bool) -> list[Pair]:
@@ -146,5 +141,5 @@ def _held(chosen: Sequence[Pair], held_out: bool) -> list[Pair]:
 
 
 def _rank(chosen: Sequence[Pair]) -> float:
-    found = [pair for pair in chosen if pair.predicted is not None]
-    return spearman([pair.ratio * pair.measured for pair in found], [pair.measured for pair in found])
+    predicted = [pair for pair in chosen if pair.predicted is not None]
+    return spearman([pair.ratio * pair.measured for pair in predicted], [pair.measured for pair in predicted])

@@ -35,7 +35,7 @@ class PointPrediction:
     @property
     def milliseconds(self) -> float:
         """Predicted time of all launches in ms."""
-        return fsum(each.seconds for each in self.launches) * 1e3
+        return fsum(launch.seconds for launch in self.launches) * 1e3
 
     def band(self) -> tuple[float, float]:
         """The range in ms that contains nine of ten measured times, as it does in the records."""
@@ -43,12 +43,12 @@ class PointPrediction:
 
     def record(self) -> Record:
         """The prediction as a record file holds it."""
-        found: Record = {"point": self.point.axes(), "gpu": self.gpu.key}
+        record: Record = {"point": self.point.axes(), "gpu": self.gpu.key}
         if self.reason:
-            return found | {"status": "refused", "reason": self.reason}
+            return record | {"status": "refused", "reason": self.reason}
         low, high = self.band()
-        launches = [launch_record(each) for each in self.launches]
-        return found | {"status": "ok", "ms": self.milliseconds, "band_ms": [low, high], "launches": launches}
+        launches = [launch_record(launch) for launch in self.launches]
+        return record | {"status": "ok", "ms": self.milliseconds, "band_ms": [low, high], "launches": launches}
 
 
 def launch_record(launch: model.Prediction) -> Record:
@@ -68,9 +68,9 @@ def launch_record(launch: model.Prediction) -> Record:
 def metrics(launch: model.Prediction) -> dict[str, float]:
     """Counters by the names of docs/profile.md, as far as the model has them; counts are of the whole launch."""
     counters, waited = launch.outcome.counters, launch.outcome.waited.sum(axis=0)
-    scale = launch.blocks_each * launch.multiprocessors / launch.simulated
+    scale = launch.blocks_per_multiprocessor * launch.multiprocessors / launch.simulated
     issued = counters["issued"]
-    found = {
+    figures = {
         "duration_ns": (launch.seconds - launch.overhead) * 1e9,
         "registers": launch.needs.registers,
         "static_shared_bytes": launch.needs.static_shared,
@@ -105,8 +105,8 @@ def metrics(launch: model.Prediction) -> dict[str, float]:
     }
     for name, (above, below, factor) in ratios.items():
         if counters[below]:
-            found[name] = factor * counters[above] / counters[below]
-    return found
+            figures[name] = factor * counters[above] / counters[below]
+    return figures
 
 
 @dataclass(frozen=True)
@@ -128,18 +128,18 @@ def lines(kernel: model.Kernel, launch: model.Prediction) -> list[LineCost]:
         row[0] += float(launch.outcome.issued[k])
         for s in range(len(STALLS)):
             row[1 + s] += float(launch.outcome.waited[k, s])
-    everything = fsum(map(fsum, totals.values())) or 1.0
+    all_cycles = fsum(map(fsum, totals.values())) or 1.0
     instructions = fsum(row[0] for row in totals.values()) or 1.0
-    found = [
+    costs = [
         LineCost(
             place,
-            fsum(row) / everything,
+            fsum(row) / all_cycles,
             row[0] / instructions,
-            {name: cycles / everything for name, cycles in zip(STALLS, row[1:], strict=True)},
+            {name: cycles / all_cycles for name, cycles in zip(STALLS, row[1:], strict=True)},
         )
         for place, row in totals.items()
     ]
-    return sorted(found, key=lambda line: -line.cycles)
+    return sorted(costs, key=lambda line: -line.cycles)
 
 
 def predict_points(

@@ -33,8 +33,8 @@ def draw(seed: int) -> Split:
 @cache
 def split() -> Split:
     """The recorded choice."""
-    found: Split = json.loads(_FILE.read_text())["held_out"]
-    return found
+    choice: Split = json.loads(_FILE.read_text())["held_out"]
+    return choice
 
 
 def held_out(workload: str, layer: int, rung: str) -> bool:

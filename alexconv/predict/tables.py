@@ -12,9 +12,9 @@ from alexconv.predict.predictions import KernelCache, PointPrediction
 LINES_SHOWN, STALLS_SHOWN = 16, 3
 
 
-def show_predictions(console: Console, found: Iterable[PointPrediction]) -> None:
+def show_predictions(console: Console, point_predictions: Iterable[PointPrediction]) -> None:
     """A table for each point: its launches, and their sum with its band."""
-    for prediction in found:
+    for prediction in point_predictions:
         label = escape(prediction.point.label())
         if prediction.reason:
             console.print(f"{label}: refused: {escape(prediction.reason)}", soft_wrap=True)

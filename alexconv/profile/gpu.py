@@ -17,7 +17,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
 from alexconv.planning.transfers import transfer_named
 from alexconv.profile import ncu
-from alexconv.profile.profiles import Profile, reasons_told
+from alexconv.profile.profiles import Profile, reporting_failures
 from alexconv.records.store import Record, identity
 
 
@@ -63,7 +63,7 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
     kernels: list[Record] = []
     problems: list[str] = []
     for point in points:
-        with reasons_told(point, problems.append):
+        with reporting_failures(point, problems.append):
             plan = runner.plan(point)
             rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
             with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer) as opened:
@@ -84,7 +84,7 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
 def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[Profile]:
     """Registers and shared memory of every kernel, and the occupancy that follows."""
     for point in points:
-        with reasons_told(point):
+        with reporting_failures(point):
             plan = runner.plan(point)
             images = plan.bound.micro_batch(plan.images_per_piece)
             program = runner.executor.load(plan.bound)

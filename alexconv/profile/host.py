@@ -12,7 +12,7 @@ from alexconv.measuring.runner import Runner
 from alexconv.planning.planner import Plan
 from alexconv.planning.points import Point
 from alexconv.profile import ncu
-from alexconv.profile.profiles import Profile, reasons_told
+from alexconv.profile.profiles import Profile, reporting_failures
 from alexconv.profile.trace import Trace, spread_blocks, trace_launch
 
 ACCESSES = tuple((space, operation) for space in ("global", "shared") for operation in ("load", "store", "atomic"))
@@ -22,11 +22,11 @@ TRANSACTIONS = {"global": "sectors", "shared": "wavefronts"}
 def host_profiles(runner: Runner, points: Iterable[Point], blocks: int) -> Iterator[Profile]:
     """Traces ``blocks`` blocks of every kernel."""
     for point in points:
-        with reasons_told(point):
+        with reporting_failures(point):
             plan = runner.plan(point)
             images = plan.bound.micro_batch(plan.images_per_piece)
-            for entry, found in trace_point(runner.executor, point, plan, blocks):
-                yield Profile(point, entry, "host", images, trace_metrics(found), found)
+            for entry, trace in trace_point(runner.executor, point, plan, blocks):
+                yield Profile(point, entry, "host", images, trace_metrics(trace), trace)
 
 
 def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:
@@ -47,11 +47,11 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
         yield launch.entry, trace_launch(program.module, launch, arguments, buffers.values(), chosen)
 
 
-def trace_metrics(found: Trace) -> ncu.Metrics:
+def trace_metrics(trace: Trace) -> ncu.Metrics:
     """A trace's figures over all lines, by the same names as Nsight Compute's counters."""
-    metrics: ncu.Metrics = {"blocks": found.blocks, "active_lanes": found.active_lanes, "races": len(found.races)}
+    metrics: ncu.Metrics = {"blocks": trace.blocks, "active_lanes": trace.active_lanes, "races": len(trace.races)}
     for space, operation in ACCESSES:
-        total = found.total(space, operation)
+        total = trace.total(space, operation)
         if total is None:
             continue
         kind, unit = f"{space}_{operation}", TRANSACTIONS[space]

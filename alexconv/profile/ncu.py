@@ -79,8 +79,8 @@ class Kernel:
 
 def find_ncu() -> Path:
     """Nsight Compute's command line: on the PATH, or where NVIDIA's installers put it.  Raises NoCounters."""
-    if found := shutil.which("ncu", path=os.pathsep.join([os.environ.get("PATH", ""), *INSTALLED])):
-        return Path(found)
+    if path := shutil.which("ncu", path=os.pathsep.join([os.environ.get("PATH", ""), *INSTALLED])):
+        return Path(path)
     raise NoCounters("Nsight Compute's command line (ncu) is not on the PATH; install NVIDIA Nsight Compute")
 
 
@@ -154,14 +154,14 @@ def _report_module(ncu: Path) -> Any:
     """The Python module of this installation; ImportError where it is absent or does not fit this Python."""
     folder = ncu.resolve().parent
     candidates = [parent / "extras" / "python" for parent in (folder, *folder.parents[:3])]
-    found = next((str(path) for path in candidates if path.is_dir()), None)
-    if found is None:
+    python_folder = next((str(path) for path in candidates if path.is_dir()), None)
+    if python_folder is None:
         raise ImportError("no extras/python beside ncu")
-    sys.path.append(found)
+    sys.path.append(python_folder)
     try:
         return importlib.import_module("ncu_report")
     finally:
-        sys.path.remove(found)
+        sys.path.remove(python_folder)
 
 
 def _actions(report: Any) -> Iterator[Any]:

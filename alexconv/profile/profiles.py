@@ -27,7 +27,7 @@ class Profile:
 
     def record(self) -> Record:
         """The profile as a record file holds it."""
-        found: Record = {
+        record: Record = {
             "point": self.point.axes(),
             "entry": self.entry,
             "source": self.source,
@@ -35,13 +35,13 @@ class Profile:
             "metrics": self.metrics,
         }
         if self.trace:
-            found["races"] = [str(race) for race in self.trace.races]
-            found["lines"] = [asdict(line) for line in self.trace.lines]
-        return found
+            record["races"] = [str(race) for race in self.trace.races]
+            record["lines"] = [asdict(line) for line in self.trace.lines]
+        return record
 
 
 @contextmanager
-def reasons_told(point: Point, say: Callable[[str], None] = print_to_stderr) -> Iterator[None]:
+def reporting_failures(point: Point, say: Callable[[str], None] = print_to_stderr) -> Iterator[None]:
     """Says why a point has no profile, and continues."""
     try:
         yield
@@ -52,12 +52,12 @@ def reasons_told(point: Point, say: Callable[[str], None] = print_to_stderr) -> 
 def latest_profiles(path: Path, source: str) -> dict[tuple[object, ...], Record]:
     """The last profile of each kernel in a record file, whatever its batch size; raises UsageError."""
     profiles = [header for header in read([path]).headers.values() if header["type"] == "profile"]
-    found: dict[tuple[object, ...], Record] = {}
+    latest: dict[tuple[object, ...], Record] = {}
     for profile in profiles:
         if profile["source"] == source:
             point = profile["point"]
             constants = tuple(sorted(point["constants"].items()))
-            found[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
-    if not found:
+            latest[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
+    if not latest:
         raise UsageError(f"{path} has no profiles from {source}")
-    return found
+    return latest

@@ -78,11 +78,11 @@ def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table
     return table
 
 
-def line_table(title: str, found: Trace) -> Table:
+def line_table(title: str, trace: Trace) -> Table:
     """A row per source line and kind of access."""
     columns = ("access", "bytes", "requests", "lanes per request", "sectors or wavefronts per request", "efficiency %")
     table = Table(Column("line", no_wrap=True), *columns, title=title.replace("[", r"\["))
-    for line in found.lines:
+    for line in trace.lines:
         efficiency = figure(line.efficiency) if line.space == "global" else "-"
         access = f"{line.space} {line.operation}"
         numbers = (figure(line.requests), figure(line.lanes_per_request), figure(line.per_request), efficiency)

@@ -235,7 +235,7 @@ def _sum(parts: Sequence[Requests], nbytes: int = 0, place: Place | None = None)
 
 def _races(rows: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterable[Race]:
     """One for each pair of lines, which race in either order and in every copy that the compiler made of them."""
-    found: dict[object, Race] = {}
+    races: dict[object, Race] = {}
     for row in rows.tolist():
         space, first_counter, second_counter, first, second, first_thread, second_thread, block, between_blocks = row
         race = Race(
@@ -249,5 +249,5 @@ def _races(rows: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterabl
             block,
             bool(between_blocks),
         )
-        found.setdefault(race.sites, race)
-    return found.values()
+        races.setdefault(race.sites, race)
+    return races.values()

@@ -29,7 +29,7 @@ def write_headers(file: RecordWriter, device: Record, command: str, **method: ob
     }
 
 
-def write_end(file: RecordWriter, headers: Record, done: Sequence[Record], kept: int, **more: object) -> None:
+def write_end(file: RecordWriter, headers: Record, done: Sequence[Record], previous: int, **more: object) -> None:
     """Writes what a run took: seconds since its process began, its points by status, and how many ``file`` had."""
     points = dict(sorted(Counter(record["status"] for record in done).items()))
     ended = datetime.now(UTC).isoformat(timespec="seconds")
@@ -40,7 +40,7 @@ def write_end(file: RecordWriter, headers: Record, done: Sequence[Record], kept:
             "ended": ended,
             "seconds": round(process_age(), 2),
             "points": points,
-            "kept": kept,
+            "kept": previous,
             **more,
         },
     )

@@ -28,36 +28,36 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
     time is in memory; of the others, digests of lines and points.  Raises UsageError if ``out`` exists or cannot be
     written, and for a file that cannot be read; no new file is left then.
     """
-    found = Merged()
+    counts = Merged()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("xb") as file, _gone_if_it_fails(out):
-            file.writelines(line + b"\n" for line in _joined(paths, found))
+            file.writelines(line + b"\n" for line in _joined(paths, counts))
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
         raise UsageError(f"{out} exists already and is not overwritten: name another file") from None
     except OSError as error:
         raise UsageError(f"cannot write the record file {out}: {error.strerror}") from None
-    return found
+    return counts
 
 
-def _joined(paths: Sequence[Path], found: Merged) -> Iterator[bytes]:
-    """The lines of the joined file; ``found`` counts them."""
-    written, names = set[bytes](), set[bytes]()
+def _joined(paths: Sequence[Path], counts: Merged) -> Iterator[bytes]:
+    """The lines of the joined file, counted in ``counts``."""
+    written, points = set[bytes](), set[bytes]()
     for path in paths:
         for line in lines_of(path):
             record = parsed(line, path)
             if record is None or in_names_of_today(record) is None:
-                found.unreadable += 1
-            elif (name := sha256(line).digest()) not in written:
-                written.add(name)
+                counts.unreadable += 1
+            elif (line_digest := sha256(line).digest()) not in written:
+                written.add(line_digest)
                 if record["type"] == "point":
                     point = sha256(identity(record["point"]).encode()).digest()
-                    found.points, found.again = found.points + 1, found.again + (point in names)
-                    names.add(point)
+                    counts.points, counts.again = counts.points + 1, counts.again + (point in points)
+                    points.add(point)
                 else:
-                    found.headers += 1
+                    counts.headers += 1
                 yield line
 
 

@@ -39,8 +39,8 @@ def settled(samples: Sequence[float]) -> bool:
 
     Stopping when this first holds covers the true median a little less often than CONFIDENCE says.
     """
-    found = summarize(samples)
-    return max(found.high - found.median, found.median - found.low) <= SETTLED * found.median
+    summary = summarize(samples)
+    return max(summary.high - summary.median, summary.median - summary.low) <= SETTLED * summary.median
 
 
 def summarize(samples: Sequence[float]) -> Summary:
@@ -85,11 +85,11 @@ def ratio_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]])
     """
     value = fsum(summarize(samples).median for samples in ours) / fsum(summarize(samples).median for samples in theirs)
     above, below = (sum(_resampled_medians(tuple(samples)) for samples in side) for side in (ours, theirs))
-    found = np.divide.outer(above, below).reshape(-1)
-    outside = int(found.size * (1 - CONFIDENCE) / 2)
-    low, high = outside, found.size - 1 - outside
-    found.partition((low, high))
-    return Ratio(value, float(found[low]), float(found[high]))
+    ratios = np.divide.outer(above, below).reshape(-1)
+    outside = int(ratios.size * (1 - CONFIDENCE) / 2)
+    low, high = outside, ratios.size - 1 - outside
+    ratios.partition((low, high))
+    return Ratio(value, float(ratios[low]), float(ratios[high]))
 
 
 @lru_cache(maxsize=8192)

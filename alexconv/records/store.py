@@ -157,7 +157,7 @@ def complete(record: Record) -> bool:
     if record["type"] == "profile":
         return True
     sampled = isinstance(samples, dict) and all(
-        isinstance(found, list) and numbers(found) for found in samples.values()
+        isinstance(times, list) and numbers(times) for times in samples.values()
     )
     return "status" in record and sampled
 

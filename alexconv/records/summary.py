@@ -77,8 +77,8 @@ def rows(records: Iterable[Record]) -> list[Row]:
         return row.workload, row.N, place, row.rung, row.transfer
 
     table: list[Row] = []
-    for _, found in groupby(sorted(map(row, records), key=lambda r: (*group(r), r.layer or 0)), key=group):
-        layers = list(found)
+    for _, group_rows in groupby(sorted(map(row, records), key=lambda r: (*group(r), r.layer or 0)), key=group):
+        layers = list(group_rows)
         table += layers
         if len(layers) > 1:
             table.append(all_layers(layers))

@@ -49,7 +49,7 @@ class Device:
     def flush(self) -> None:
         self.cached = self.cached and self.kept
 
-    def forget_kept_lines(self) -> None:
+    def reset_persisting_lines(self) -> None:
         self.kept = False
 
     def mark(self, stream: object) -> SimpleNamespace:

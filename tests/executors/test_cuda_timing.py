@@ -30,7 +30,7 @@ class Gpu:
         self.done.append("flush")
         self.now += 100.0
 
-    def forget_kept_lines(self):
+    def reset_persisting_lines(self):
         self.done.append("forget")
 
     def mark(self, stream):

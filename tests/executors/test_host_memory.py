@@ -133,7 +133,7 @@ def test_kept_arrays_are_freed_between_layers():
     freed = []
 
     class Keeping(HostExecutor):
-        def free_kept(self):
+        def free_cached_arrays(self):
             freed.append(True)
 
     points = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (1, 1, 2)]

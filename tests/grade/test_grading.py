@@ -288,7 +288,7 @@ def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, 
     monkeypatch.setattr(grading.Grader, "screened", lambda self, source: (source.text, []))
     (found,) = map(grader.grade, grading.submissions(tmp_path))
     assert (found.outcome, found.total, len(found.feedback["file"])) == (grading.FAILED, 0, 1)
-    monkeypatch.setattr(grading.Grader, "told", lambda self, source: [])  # the later steps
+    monkeypatch.setattr(grading.Grader, "launch_table", lambda self, source: [])  # the later steps
     (found,) = map(grader.grade, grading.submissions(tmp_path))
     assert (found.outcome, found.total) == (grading.GRADED, 0)
 
@@ -371,7 +371,7 @@ def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypa
     assert re.sub(r" \(order \d\)", "", "".join(said)).find("17") < 0
     assert SECRET not in "".join(said)
     if answer:
-        assert said == {grading.UNTOLD}
+        assert said == {grading.UNRECORDED}
     else:
         fixed = {EARLY, grading.HIDDEN_ONLY}
         assert {re.sub(r" \(order \d\)", "", line) for line in said if not line.startswith("and ")} == fixed
@@ -536,8 +536,8 @@ def test_feedback_names_the_student_s_line(graded):
 def test_op_times_need_a_gpu(monkeypatch):
     monkeypatch.setattr(timing, "choose_executor", lambda backend: type("Host", (), {"measures": False})())
     assert timing.gpu("auto") is None
-    assert timing.asked(10)[-1] == 10
-    assert set(range(1, 4)) <= set(timing.asked(10000))
+    assert timing.image_counts(10)[-1] == 10
+    assert set(range(1, 4)) <= set(timing.image_counts(10000))
 
 
 @needs_gcc

@@ -219,7 +219,7 @@ def test_the_first_call_may_come_from_a_thread():
 
 def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch):
     device = devices.gpu(0)
-    monkeypatch.setitem(device.__dict__, "kept_bytes", int(4.5e6))
+    monkeypatch.setitem(device.__dict__, "workspace_bytes", int(4.5e6))
     forget()
     x, w = torch.rand((3, 1, 301, 301), device="cuda") - 0.5, torch.rand((3, 1, 3, 3), device="cuda") - 0.5
     assert is_right(torch, alexconv.conv2d(x, w, padding=1), x, w, (1, 1), "fp32")
@@ -241,7 +241,7 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
     x, w = pair
     device = devices.gpu(0)
     expected = alexconv.conv2d(x, w, padding=1)
-    monkeypatch.setitem(device.__dict__, "kept_bytes", 4 << 20)  # a workspace or two, and pieces of the batch
+    monkeypatch.setitem(device.__dict__, "workspace_bytes", 4 << 20)  # a workspace or two, and pieces of the batch
     forget()
     for _ in range(3):
         for padding in (1, 2):

@@ -230,7 +230,7 @@ def test_a_call_on_a_new_stream_keeps_an_ended_graphs_workspace(machine, torch, 
 
 
 def test_an_ended_graphs_workspace_is_freed_before_those_of_streams(machine, torch, ended, monkeypatch):
-    monkeypatch.setitem(machine.gpu.__dict__, "kept_bytes", machine.gpu._kept() + 4096)
+    monkeypatch.setitem(machine.gpu.__dict__, "workspace_bytes", machine.gpu._reclaimable_bytes() + 4096)
     before = set(machine.bindings.allocated)
     torch.stream = 0x8000
     layer_of(LARGE)(Tensor(LARGE["x"], X))

@@ -237,10 +237,10 @@ class Executor:
     def changed_settings(self) -> str:
         return self.changed
 
-    def forget_kept_lines(self) -> None:
+    def reset_persisting_lines(self) -> None:
         pass
 
-    def free_kept(self) -> None:
+    def free_cached_arrays(self) -> None:
         pass
 
     def under_load(self, pieces: list, samples: dict) -> dict:

@@ -25,18 +25,18 @@ def import_bindings() -> Any | None:
     return driver
 
 
-def require_bindings(what: str) -> Any:
-    """The driver module of cuda-bindings; raises MissingTool, which names ``what`` needs it."""
+def require_bindings(feature: str) -> Any:
+    """The driver module of cuda-bindings; raises MissingTool, which names the ``feature`` that needs it."""
     bindings = import_bindings()
     if bindings is None:
-        raise MissingTool(f"{what} needs cuda-bindings: pip install 'alexconv[gpu]'")
+        raise MissingTool(f"{feature} needs cuda-bindings: pip install 'alexconv[gpu]'")
     return bindings
 
 
-def answer(result: tuple[Any, ...], what: str) -> Any:
+def answer(result: tuple[Any, ...], operation: str) -> Any:
     """The result of a driver call without its status; raises LaunchError if it failed."""
     if int(result[0]) != 0:
-        raise LaunchError(f"{what}: {result[0].name}")
+        raise LaunchError(f"{operation}: {result[0].name}")
     return result[1] if len(result) > 1 else None
 
 

@@ -37,8 +37,7 @@ def guards(allocation: int, nbytes: int) -> tuple[int, int]:
 class CudaBuffers:
     """Buffer sets on the device and kernel timing, shared by all transfers."""
 
-    x: Values  # in the layout of the rung, on the host
-    y: Values
+    y: Values  # on the host, in the rung's layout, as x
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class CudaBuffers:
         transfer: Transfer,
         bias: Values | None = None,
     ) -> None:
-        self.bias = bias
+        self.x, self.w, self.bias = x, w, bias
         self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
@@ -72,7 +71,7 @@ class CudaBuffers:
         return int(allocation) + GUARD_BYTES
 
     def host_array(self, shape: tuple[int, ...]) -> Values:
-        """An array in the transfer's host memory, given back by ``close``."""
+        """An array in the transfer's host memory, released by ``close``."""
         page_locked = self.transfer.page_locked
         self._on_host.append(self.executor.host_memory.take(shape, self.dtype, page_locked=page_locked))
         return self._on_host[-1]
@@ -87,12 +86,12 @@ class CudaBuffers:
 
     def check_guards(self) -> None:
         """Raises LaunchError if a kernel stored into a guard zone."""
-        found = np.empty(GUARD_BYTES, np.uint8)
+        content = np.empty(GUARD_BYTES, np.uint8)
         for allocation, nbytes, name in self._allocations:
-            for where, zone in zip(("before", "after"), guards(int(allocation), nbytes), strict=True):
-                self.driver.memcpy_dtoh(found, zone)
-                if (found != CANARY).any():
-                    raise LaunchError(f"{self.program.bound.rung.name}: a kernel stored right {where} {name}")
+            for side, zone in zip(("before", "after"), guards(int(allocation), nbytes), strict=True):
+                self.driver.memcpy_dtoh(content, zone)
+                if (content != CANARY).any():
+                    raise LaunchError(f"{self.program.bound.rung.name}: a kernel stored right {side} {name}")
 
     def filter_set(self, w: Values) -> dict[str, int]:
         """Addresses of the filters, in constant memory if the rung keeps them there, and of prepared arrays.
@@ -105,11 +104,11 @@ class CudaBuffers:
 
     def prepared_set(self) -> dict[str, int]:
         """Addresses of prepared arrays and of the bias."""
-        found = {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
+        addresses = {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
         if self.bias is not None:
-            found[BIAS] = self.allocate(self.bias.nbytes, BIAS)
-            self.executor.upload(found[BIAS], self.bias, self.stream)
-        return found
+            addresses[BIAS] = self.allocate(self.bias.nbytes, BIAS)
+            self.executor.upload(addresses[BIAS], self.bias, self.stream)
+        return addresses
 
     def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
         """Addresses of one piece's arrays, with those of the filters."""
@@ -208,10 +207,9 @@ class CopiedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, _, x, w, _, _ = arguments
-        self.x, self.w = self.on_host(x), self.on_host(w)
+        self.x, self.w = self.on_host(self.x), self.on_host(self.w)
         self.y = self.outputs_on_host()
-        self.pointers = self.buffer_set(list(self.bytes), self.filter_set(w))
+        self.pointers = self.buffer_set(list(self.bytes), self.filter_set(self.w))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
         """Runs from host arrays to host arrays once; ms of copies in, copies out, and in total."""
@@ -266,13 +264,12 @@ class StreamedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, plan, x, w, transfer, _ = arguments
-        self.x, self.w = self.on_host(x), self.on_host(w)
+        self.x, self.w = self.on_host(self.x), self.on_host(self.w)
         self.y = self.outputs_on_host()
-        self._filters = self.filter_set(w)
+        self._filters = self.filter_set(self.w)
         self.sets: dict[int, dict[str, int]] = {}  # by stream
-        order = [(0, piece) for piece in range(len(plan.pieces))]
-        self.pipeline = Pipeline(self.executor, [self], order, transfer.streams)
+        order = [(0, piece) for piece in range(len(self.plan.pieces))]
+        self.pipeline = Pipeline(self.executor, [self], order, self.transfer.streams)
 
     def set_of(self, stream: int) -> dict[str, int]:
         """Addresses of a stream's arrays, allocated on first use."""
@@ -343,11 +340,11 @@ class Pipeline:
 
         def enqueue(stream: Any) -> None:
             begin = self.executor.mark(stream)
-            for each in self.streams:
-                each.wait_for_event(begin)
+            for branch in self.streams:
+                branch.wait_for_event(begin)
             self.enqueue()
-            for each in self.streams:
-                stream.wait_for_event(self.executor.mark(each))
+            for branch in self.streams:
+                stream.wait_for_event(self.executor.mark(branch))
 
         def timed() -> float:
             begin = perf_counter()
@@ -361,21 +358,21 @@ class Pipeline:
 
     def enqueue(self, *, fill: bool = False) -> None:
         """Puts all copies and kernels on the streams."""
-        filters_there: dict[int, Any] = {}  # by batch: the event after they are prepared
-        seen: set[tuple[int, int]] = set()  # batches and streams that have waited for it
+        filter_events: dict[int, Any] = {}  # by batch: the event after they are prepared
+        ordered_lanes: set[tuple[int, int]] = set()  # batches and streams that have waited for it
         marks: list[list[Any]] = []
-        for number, (which, piece) in enumerate(self.order):
-            batch, lane = self.batches[which], number % len(self.streams)
+        for number, (batch_number, piece) in enumerate(self.order):
+            batch, lane = self.batches[batch_number], number % len(self.streams)
             stream, pointers = self.streams[lane], batch.set_of(lane)
-            if which not in filters_there:
+            if batch_number not in filter_events:
                 self.executor.driver.memcpy_htod_async(pointers["w"], batch.w, stream)
                 batch.prepare(pointers, stream, fill=fill)
-                filters_there[which] = self.executor.mark(stream)
-            elif (which, lane) not in seen:
-                stream.wait_for_event(filters_there[which])
-            seen.add((which, lane))
+                filter_events[batch_number] = self.executor.mark(stream)
+            elif (batch_number, lane) not in ordered_lanes:
+                stream.wait_for_event(filter_events[batch_number])
+            ordered_lanes.add((batch_number, lane))
             marks.append(self._enqueue(batch, piece, stream, pointers, fill))
-        self._marks, self._origin = marks, filters_there[self.order[0][0]]
+        self._marks, self._origin = marks, filter_events[self.order[0][0]]
 
     def _enqueue(
         self, batch: StreamedBuffers, piece: int, stream: Any, pointers: dict[str, int], fill: bool
@@ -401,12 +398,12 @@ class Pipeline:
             {
                 "stream": number % len(self.streams),
                 "piece": number,
-                "what": what,
+                "what": operation,
                 "start": round(float(start.time_since(self._origin)), 4),
                 "end": round(float(end.time_since(self._origin)), 4),
             }
             for number, marks in enumerate(self._marks)
-            for what, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
+            for operation, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
         ]
 
 
@@ -419,12 +416,12 @@ class ManagedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, plan, x, w, transfer, _ = arguments
+        x, w = self.x, self.w
         self.x, self.w = (self._managed(values.shape) for values in (x, w))
-        self.y = self._managed(self.program.bound.rung.y_shape(self.conv, plan.N))
+        self.y = self._managed(self.program.bound.rung.y_shape(self.conv, self.plan.N))
         np.copyto(self.x, x)
         np.copyto(self.w, w)
-        self.prefetches = transfer.prefetches
+        self.prefetches = self.transfer.prefetches
         constant = self.program.constant_filters
         self.in_constant_memory = constant is not None
         filters = {"w": self.w.ctypes.data if constant is None else constant, **self.prepared_set()}

@@ -102,7 +102,7 @@ class CudaExecutor:
     def leave(self) -> None:
         """Pops the context from the stack of the thread that made this executor."""
         atexit.unregister(self.leave)
-        self.free_kept()
+        self.free_cached_arrays()
         self._context.pop()
 
     def attribute(self, name: str) -> int:
@@ -166,7 +166,7 @@ class CudaExecutor:
         with self.errors(bound.rung.name):
             in_constant_memory = bound.rung.constant_symbol is not None  # filters in the module: not shared
             kernels = self._loaded(bound) if in_constant_memory else self.kernels(bound)
-            return CudaProgram(self, bound, kernels, self)
+            return CudaProgram(self, bound, kernels, memory=self)
 
     def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
         """A rung's kernels, shared by all live programs; raises CompileError."""
@@ -213,19 +213,19 @@ class CudaExecutor:
         """The large arrays of points on the host."""
         return HostMemory(lambda length, dtype: self.driver.pagelocked_empty(length, dtype))
 
-    def free_kept(self) -> None:
+    def free_cached_arrays(self) -> None:
         """See Executor."""
         self.host_memory.free()
 
     @contextmanager
-    def errors(self, what: str) -> Iterator[None]:
+    def errors(self, name: str) -> Iterator[None]:
         """Turns PyCUDA's exceptions into OutOfMemory and LaunchError."""
         try:
             yield
         except self.driver.MemoryError as error:
-            raise OutOfMemory(f"{what}: {error}") from None
+            raise OutOfMemory(f"{name}: {error}") from None
         except self.driver.Error as error:
-            raise LaunchError(f"{what}: {error}") from None
+            raise LaunchError(f"{name}: {error}") from None
 
     @cached_property
     def flush_buffer(self) -> tuple[int, int]:
@@ -239,7 +239,7 @@ class CudaExecutor:
         address, size = self.flush_buffer
         self.driver.memset_d8_async(address, 0, size, self.stream)
 
-    def forget_kept_lines(self) -> None:
+    def reset_persisting_lines(self) -> None:
         """Resets persisting L2 lines, which a flush might leave there; no-op with PyCUDA alone.
 
         No kernel that makes lines persist may be running.
@@ -319,16 +319,16 @@ class CudaExecutor:
 
         if self._management is None:
             return {"nvml": "does not answer"}
-        facts: dict[str, Callable[[], Any]] = {
+        queries: dict[str, Callable[[], Any]] = {
             "uuid": partial(pynvml.nvmlDeviceGetUUID, self._management),
             "driver": pynvml.nvmlSystemGetDriverVersion,
             "max_sm_clock_mhz": partial(pynvml.nvmlDeviceGetMaxClockInfo, self._management, pynvml.NVML_CLOCK_SM),
         }
-        found: Record = {}
-        for name, fact in facts.items():
+        facts: Record = {}
+        for name, query in queries.items():
             with suppress(pynvml.NVMLError):  # not supported by every device, such as a MIG instance
-                found[name] = fact()
-        return found
+                facts[name] = query()
+        return facts
 
     def health(self) -> Record:
         """SM clock in MHz, NVML's bit mask of throttle reasons, power in W and temperature in °C."""
@@ -338,16 +338,16 @@ class CudaExecutor:
             return {}
         gpu = self._management
         try:
-            found = {
+            readings = {
                 "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
                 "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
             }
         except pynvml.NVMLError as error:
             return {"nvml": str(error)}
         with suppress(pynvml.NVMLError):  # not supported by every device
-            found["power_w"] = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
-            found["temperature_c"] = pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
-        return found
+            readings["power_w"] = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
+            readings["temperature_c"] = pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+        return readings
 
     def changed_settings(self) -> str:
         """See Executor: requested clocks, power limit, and the L2 set-aside for persisting lines."""
@@ -357,23 +357,23 @@ class CudaExecutor:
     def _settings(self) -> Record:
         import pynvml
 
-        found: Record = {}
+        settings: Record = {}
         if self.bindings is not None:
-            status, found["kept_l2_bytes"] = self.bindings.cuCtxGetLimit(
+            status, settings["kept_l2_bytes"] = self.bindings.cuCtxGetLimit(
                 self.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
             )
             if int(status):
-                del found["kept_l2_bytes"]
+                del settings["kept_l2_bytes"]
         gpu = self._management
-        asked: dict[str, Callable[[], Any]] = {
+        queries: dict[str, Callable[[], Any]] = {
             "sm_clock_asked_mhz": partial(pynvml.nvmlDeviceGetApplicationsClock, gpu, pynvml.NVML_CLOCK_SM),
             "memory_clock_asked_mhz": partial(pynvml.nvmlDeviceGetApplicationsClock, gpu, pynvml.NVML_CLOCK_MEM),
             "power_limit_mw": partial(pynvml.nvmlDeviceGetPowerManagementLimit, gpu),
         }
-        for name, setting in asked.items() if gpu is not None else ():
+        for name, query in queries.items() if gpu is not None else ():
             with suppress(pynvml.NVMLError):  # not supported by every device
-                found[name] = setting()
-        return found
+                settings[name] = query()
+        return settings
 
     def lost(self) -> bool:
         """Whether a fault, such as a bad address in a kernel, has left the context unusable."""

@@ -91,8 +91,8 @@ class Kernels:
         """Resident blocks per multiprocessor; PyCUDA's own figure is wrong on current GPUs."""
         x, y, z = launch.block
         function = self._function(launch.entry, launch.dynamic_shared)
-        found = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, x * y * z, launch.dynamic_shared)
-        return int(answer(found, f"occupancy of {launch.entry}"))
+        result = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, x * y * z, launch.dynamic_shared)
+        return int(answer(result, f"occupancy of {launch.entry}"))
 
     def _function(self, entry: str, shared: int) -> Any:
         """A kernel that may use ``shared`` bytes of dynamic shared memory, or the most requested so far."""

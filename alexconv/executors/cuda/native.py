@@ -50,12 +50,12 @@ def library() -> ctypes.CDLL:
         raise MissingTool(f"the NVIDIA driver's library does not load: {error}") from None
 
 
-def check(status: int, what: str) -> None:
+def check(status: int, operation: str) -> None:
     """Raises LaunchError for the status of a call that failed."""
     if status:
         name = ctypes.c_char_p()
         library().cuGetErrorName(status, ctypes.byref(name))
-        raise LaunchError(f"{what}: {(name.value or b'status %d' % status).decode()}")
+        raise LaunchError(f"{operation}: {(name.value or b'status %d' % status).decode()}")
 
 
 class Words:
@@ -92,8 +92,8 @@ class Streams:
         self._get_id, self._get_info = driver.cuStreamGetId, driver.cuStreamGetCaptureInfo_v2
         self._id_to = ctypes.byref(self._number)
         self._nodes, self._count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
-        found = (self._status, self._id, self._graph, self._nodes, self._count)
-        self._info_to = tuple(map(ctypes.byref, found))
+        outputs = (self._status, self._id, self._graph, self._nodes, self._count)
+        self._info_to = tuple(map(ctypes.byref, outputs))
 
     def context(self) -> int | None:
         """The thread's current context."""
@@ -166,10 +166,11 @@ class GraphLife:
         self._gone, self._posix = False, ctypes.CDLL(None)
         self._semaphore = ctypes.create_string_buffer(SEMAPHORE_BYTES)
         self._posix.sem_init(self._semaphore, 0, 0)
-        driver, made = library(), ctypes.c_void_p()
+        driver, user_object = library(), ctypes.c_void_p()
         post = ctypes.cast(self._posix.sem_post, ctypes.c_void_p)
-        check(driver.cuUserObjectCreate(ctypes.byref(made), self._semaphore, post, 1, NO_DESTRUCTOR_SYNC), "a graph")
-        check(driver.cuGraphRetainUserObject(ctypes.c_void_p(graph), made, 1, MOVE), "a graph's user object")
+        status = driver.cuUserObjectCreate(ctypes.byref(user_object), self._semaphore, post, 1, NO_DESTRUCTOR_SYNC)
+        check(status, "a graph")
+        check(driver.cuGraphRetainUserObject(ctypes.c_void_p(graph), user_object, 1, MOVE), "a graph's user object")
         _LIVING.append(self)  # keeps the semaphore alive until the driver posts it
 
     def ended(self) -> bool:

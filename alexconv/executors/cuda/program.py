@@ -65,7 +65,7 @@ class CudaProgram:
         key = images, pdl
         if key not in self._steps:
             launches = self.bound.launches(images)
-            self._steps[key] = [self._step(each, pdl=pdl or number > 0) for number, each in enumerate(launches)]
+            self._steps[key] = [self._step(launch, pdl=pdl or number > 0) for number, launch in enumerate(launches)]
         return self._steps[key]
 
     def _step(self, launch: LaunchConfig, *, pdl: bool) -> Step | PycudaStep:
@@ -83,10 +83,10 @@ class CudaProgram:
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
-        found = []
+        records = []
         for launch in self.bound.preparation() + self.bound.launches(images):
             facts = self.kernels.facts(launch)
-            found.append(
+            records.append(
                 {
                     "entry": launch.entry,
                     "grid": launch.grid,
@@ -98,7 +98,7 @@ class CudaProgram:
                     "occupancy": self._occupancy(launch),
                 }
             )
-        return found
+        return records
 
     def _occupancy(self, launch: LaunchConfig) -> float | None:
         """Theoretical occupancy: resident warps over a multiprocessor's maximum; None if unknown."""

@@ -37,21 +37,21 @@ class TensorMaps:
     def __init__(self, memory: MapMemory) -> None:
         self._memory = memory
         self._blocks: list[SupportsInt] = []  # of MAPS_TOGETHER maps each
-        self._kept: dict[tuple[str, int, int], int] = {}
+        self._addresses: dict[tuple[str, int, int], int] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._addresses)
 
     def address(self, stream: Any, tensor_map: TensorMap, p: Problem, array: int) -> int:
         """Device address of the map of an array, for later work on the stream."""
         key = tensor_map.name, p.N, array
-        if key not in self._kept:
+        if key not in self._addresses:
             if len(self) == MAPS_TOGETHER * len(self._blocks):
                 self._blocks.append(self._memory.allocate(MAPS_TOGETHER * MAP_BYTES))
-            at = int(self._blocks[-1]) + len(self) % MAPS_TOGETHER * MAP_BYTES
-            self._memory.upload(at, encode(tensor_map, p, array), stream)
-            self._kept[key] = at
-        return self._kept[key]
+            address = int(self._blocks[-1]) + len(self) % MAPS_TOGETHER * MAP_BYTES
+            self._memory.upload(address, encode(tensor_map, p, array), stream)
+            self._addresses[key] = address
+        return self._addresses[key]
 
 
 def encode(tensor_map: TensorMap, p: Problem, address: int) -> np.ndarray:

@@ -45,7 +45,7 @@ def time_once(
     """
     if audit:
         audit.before_sample()
-    executor.forget_kept_lines()
+    executor.reset_persisting_lines()
     marks = []
     for number, enqueue in enumerate(pieces):
         if number < FLUSHED_PIECES:
@@ -76,16 +76,16 @@ def rested(once: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float
     Kernels of milliseconds back to back would run into the power limit, which short ones between the host's pauses
     never reach.
     """
-    took = 0.0
+    seconds = 0.0
 
     def again() -> dict[str, float]:
-        nonlocal took
-        if took:
-            sleep(min(took, MOST_REST))
+        nonlocal seconds
+        if seconds:
+            sleep(min(seconds, MOST_REST))
         begin = perf_counter()
-        found = once()
-        took = perf_counter() - begin
-        return found
+        sample = once()
+        seconds = perf_counter() - begin
+        return sample
 
     return again
 

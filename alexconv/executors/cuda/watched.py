@@ -27,7 +27,7 @@ class AuditKernels:
     def __init__(self, executor: "CudaExecutor") -> None:
         self._driver, self._stream = executor.driver, executor.stream
         self._module = executor.driver.module_from_buffer(nvcc.compile_cubin(SOURCE, {}, executor.arch))
-        self._found = executor.driver.mem_alloc(16)
+        self._readings = executor.driver.mem_alloc(16)
         self._functions: dict[str, Any] = {}
 
     def launch(self, entry: str, rows: int, *arguments: int) -> None:
@@ -40,11 +40,11 @@ class AuditKernels:
     def clock_mhz(self) -> float:
         """The SM clock now: cycles over nanoseconds, both read on the device."""
         entry = self._module.get_function("clocks")
-        entry(self._found, np.uint64(CLOCK_NANOSECONDS), grid=(1, 1, 1), block=(1, 1, 1), stream=self._stream)
-        found = np.empty(2, np.uint64)
+        entry(self._readings, np.uint64(CLOCK_NANOSECONDS), grid=(1, 1, 1), block=(1, 1, 1), stream=self._stream)
+        readings = np.empty(2, np.uint64)
         self._stream.synchronize()
-        self._driver.memcpy_dtoh(found, self._found)
-        return float(found[0]) / float(found[1]) * 1e3
+        self._driver.memcpy_dtoh(readings, self._readings)
+        return float(readings[0]) / float(readings[1]) * 1e3
 
 
 class WatchedArrays:
@@ -91,10 +91,11 @@ class WatchedArrays:
 
     def input_sums(self, negated: Marks) -> Sums:
         """See Watched."""
-        kept = {"w": self._buffers.program.bound.filter_bytes(), **self._buffers.prepared_bytes}
+        filter_bytes = {"w": self._buffers.program.bound.filter_bytes(), **self._buffers.prepared_bytes}
         sums = [self._summed(self._pointers["x"], self._values["x"], self._itemsize, negated)]
         once = partial(self._summed, itemsize=2, negated=np.zeros(1, np.bool_))
-        return np.concatenate([*sums, *(once(self._pointers[name], nbytes // 2) for name, nbytes in kept.items())])
+        sums += [once(self._pointers[name], nbytes // 2) for name, nbytes in filter_bytes.items()]
+        return np.concatenate(sums)
 
     def _summed(self, address: int, values: int, itemsize: int, negated: Marks) -> Sums:
         images = len(negated)

@@ -51,12 +51,12 @@ def run_apart(
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
-    mapped = {each.file: each for each in (shared, *arrays, *constants.values())}
+    mapped = {array.file: array for array in (shared, *arrays, *constants.values())}
     lines = [
-        f"array {each.file} {each.base} {GUARD_BYTES} {each.body} {int(each.writable)}" for each in mapped.values()
+        f"array {array.file} {array.base} {GUARD_BYTES} {array.body} {int(array.writable)}" for array in mapped.values()
     ]
     lines.append(f"fault {shared.pointer}")
-    lines += [f"constant {name} {each.pointer} {each.nbytes}" for name, each in constants.items()]
+    lines += [f"constant {name} {array.pointer} {array.nbytes}" for name, array in constants.items()]
     lines += [f"launch host_cuda_launch_{entry} {request}" for entry, request in launches]
     text = "".join(f"{line}\n" for line in lines).encode() + b"\0"
     job = GuardedBuffer(len(text))

@@ -55,9 +55,9 @@ class HostProgram:
         return self.bound.arguments(first, images, addresses, encoded)
 
     def _launch(self, launches: Sequence[tuple[LaunchConfig, Mapping[str, int]]], arrays: Sequence[HostBuffer]) -> None:
-        taken = [(launch, [arguments[name] for name in launch.args]) for launch, arguments in launches]
-        if taken:
-            self.module.run(taken, arrays)
+        calls = [(launch, [arguments[name] for name in launch.args]) for launch, arguments in launches]
+        if calls:
+            self.module.run(calls, arrays)
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block and dynamic shared memory of each launch; register counts do not exist on a CPU."""
@@ -92,9 +92,7 @@ class HostBuffers:
         if bias is not None:
             sizes[BIAS] = bias.nbytes
         self.buffers = {name: executor.allocate(size, name) for name, size in sizes.items()}
-        self.kept = {"x", "w", *prepared} | (
-            {BIAS} & sizes.keys()
-        )  # from one piece to the next, and never written by its launches
+        self.inputs = {"x", "w", *prepared} | ({BIAS} & sizes.keys())  # never written by a piece's launches
         if rung.constant_symbol:
             program.module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
         else:
@@ -113,7 +111,7 @@ class HostBuffers:
         for first, last in self.plan.pieces:
             self.bring_in(first, last, stale=stale)
             with ExitStack() as stack:
-                for name in self.kept:
+                for name in self.inputs:
                     stack.enter_context(self.buffers[name].read_only())
                 self.program.run(last - first, self.buffers)
             shape = bound.rung.y_shape(bound.conv, last - first)
@@ -123,7 +121,7 @@ class HostBuffers:
     def bring_in(self, first: int, last: int, *, stale: bool = False) -> None:
         """Copies a piece's images in, and fills output and, unless ``stale``, scratch arrays with NaN."""
         for name, buffer in self.buffers.items():
-            if name == "y" or (name not in self.kept and not stale):
+            if name == "y" or (name not in self.inputs and not stale):
                 fill_with_nan(buffer.bytes)
         shape = self.program.bound.rung.x_shape(self.program.bound.conv, last - first)
         self.buffers["x"].array(self.dtype, shape)[:] = self.x[first:last]

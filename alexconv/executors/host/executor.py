@@ -75,7 +75,7 @@ class HostExecutor:
         opened: Buffers = transfer.opener(self)(self.runtime, program, plan, x, w, transfer, bias)
         return opened
 
-    def free_kept(self) -> None:
+    def free_cached_arrays(self) -> None:
         """Nothing: no array outlives its point."""
 
     def health(self) -> Record:

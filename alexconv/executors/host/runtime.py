@@ -175,7 +175,7 @@ class _Request(ctypes.Structure):
 
 
 class HostModule:
-    """A compiled ``.cu``.  Made by HostRuntime.compile.
+    """A compiled ``.cu``, from HostRuntime.compile.
 
     ``launcher`` is the program that runs launches in a separate process; without it they run in this one.
     """
@@ -243,7 +243,8 @@ class HostModule:
         thread.
         """
         requests, memory = self._requests(launches)
-        arrays = [*arrays, memory, *(each for _, taken in launches for each in taken if isinstance(each, HostBuffer))]
+        values = (value for _, arguments in launches for value in arguments)
+        arrays = [*arrays, memory, *(value for value in values if isinstance(value, HostBuffer))]
         entries = [launch.entry for launch, _ in launches]
         # In a separate thread: this one stays free to receive an interrupt.
         with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
@@ -266,20 +267,27 @@ class HostModule:
         """The requests of launches, in memory that also holds their arguments and the orders of their threads."""
         for launch, _ in launches:
             self._check(launch)
-        orders = {threads: _start_order(self._order, threads) for threads in {prod(each.block) for each, _ in launches}}
-        taken = [bytes((_Argument * len(arguments))(*map(_argument, arguments))) for _, arguments in launches]
+        block_sizes = {prod(launch.block) for launch, _ in launches}
+        orders = {threads: _start_order(self._order, threads) for threads in block_sizes}
+        packed_arguments = [
+            bytes((_Argument * len(arguments))(*map(_argument, arguments))) for _, arguments in launches
+        ]
         # Each size is a multiple of what its successors are aligned to.
-        parts = [bytes((_Request * len(launches))()), *taken, *(order.tobytes() for order in orders.values())]
+        parts = [
+            bytes((_Request * len(launches))()),
+            *packed_arguments,
+            *(order.tobytes() for order in orders.values()),
+        ]
         content = b"".join(parts)
         memory = self.allocate(len(content))
         memory.bytes[:] = np.frombuffer(content, np.uint8)
-        places = [memory.pointer + place for place in accumulate(map(len, parts), initial=0)]
-        order_of = dict(zip(orders, places[1 + len(taken) :], strict=False))
-        requests = list((_Request * len(launches)).from_address(places[0]))
-        for request, (launch, arguments), place in zip(requests, launches, places[1:], strict=False):
+        addresses = [memory.pointer + offset for offset in accumulate(map(len, parts), initial=0)]
+        order_of = dict(zip(orders, addresses[1 + len(packed_arguments) :], strict=False))
+        requests = list((_Request * len(launches)).from_address(addresses[0]))
+        for request, (launch, arguments), address in zip(requests, launches, addresses[1:], strict=False):
             request.grid, request.block, request.dynamic_shared = launch.grid, launch.block, launch.dynamic_shared
             request.workers, request.order = self._workers, order_of[prod(launch.block)]
-            request.arguments, request.argument_count = place, len(arguments)
+            request.arguments, request.argument_count = address, len(arguments)
         return requests, memory
 
     def _run(self, entries: Sequence[str], requests: Sequence[_Request], arrays: Sequence[HostBuffer]) -> bool:
@@ -487,9 +495,9 @@ class HostRuntime:
                 _HEADERS_READ.add(folder)
         return folder
 
-    def _run(self, what: str, arguments: Sequence[str], unit: str) -> str:
+    def _run(self, name: str, arguments: Sequence[str], unit: str) -> str:
         """Runs the compiler and returns its warnings; raises CompileError and MachineFault."""
-        return run_compiler([self.cxx, *arguments], what, cache_dir("host"), unit)
+        return run_compiler([self.cxx, *arguments], name, cache_dir("host"), unit)
 
 
 @cache
