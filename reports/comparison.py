@@ -14,7 +14,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
-from alexconv.records.names import SEQUENCE_SUFFIX
+from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, joined, read_file
 from alexconv.reports.alexnet import WORKLOAD

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
 #
-# STAGES (formerly PARTS) names some of the stages, or parts of them:
+# STAGES names some of the stages, or parts of them:
 #
 #   part-1   8 files, 4 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
 #   part-2   8 files, 4 min    counters, with references of large batches on the CPU; microbenchmarks
@@ -14,8 +14,8 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again (on another card), cluster (two GPUs), strictness (FORMER, an older checkout), audit,
-# tune_10000, sanitizers, frontier_sanitizers.
+# again.  Not in the parts: again (on another card), cluster (two GPUs), host_profile (no GPU), audit, tune_10000,
+# sanitizers, frontier_sanitizers.
 #
 # The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
 # and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: by default make's, else python3.  A
@@ -33,11 +33,11 @@ declare -A parts=(
     [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
 )
 default="part-1 part-2 part-3 part-4"
-others="references counters lenet_counters hard accuracy ${parts[library]} again cluster strictness audit tune_10000"
+others="references counters lenet_counters hard accuracy ${parts[library]} again cluster host_profile audit tune_10000"
 others+=" sanitizers frontier_sanitizers"
 status=0
 stages=""
-for what in ${STAGES:-${PARTS:-$default}}; do stages+=" ${parts[$what]:-$what}"; done
+for what in ${STAGES:-$default}; do stages+=" ${parts[$what]:-$what}"; done
 all=$(for what in $default; do echo -n "${parts[$what]} "; done)$others
 for what in $stages; do
     [[ " $all " == *" $what "* ]] || { echo "there is no stage $what: $all" >&2; exit 2; }
@@ -227,6 +227,10 @@ lenet_counters() {
         --rungs tiled,tiled-constant,tiled-half,tiled-scatter-atomic,shared-input-tile,unroll-matmul,fused-unroll-matmul
 }
 
+host_profile() {  # traces of the studies' rungs on the CPU
+    count host/profile --backend host --layers 2 --blocks 13 --rungs single,multi,tiles,shared,gemm
+}
+
 counted() {  # with references of large batches on the CPU: counters are not timed
     beside references counters lenet_counters
 }
@@ -276,23 +280,6 @@ cluster() {  # two GPUs: batches in shards, and part of a study on one worker an
         --seconds 0.1 --no-baseline
     stage "$file-study" --cluster local:1 --study ece408-2023 --N 100,1000,5000 --seconds 0.1 --no-baseline
     stage "$file-study" --cluster local:2 --study ece408-2023 --N 100,1000,5000 --seconds 0.1 --no-baseline
-}
-
-strictness() {  # the same points from this checkout and from FORMER, an older one
-    local which
-    [[ -d ${FORMER:-} ]] || { failed "strictness: FORMER names no checkout of an older commit"; return; }
-    for which in before after; do
-        (
-            mkdir -p "$folder/strictness"
-            out=$(realpath "$folder")/strictness
-            [[ $which == before ]] && cd "$FORMER"
-            "$python" -m alexconv.run --layers 1-5 --N 1 --no-baseline --seconds 0.08 --resume \
-                --rungs mma-split,mma-scaled,wgmma-split-resident --out "$out/$name-$which.jsonl" &&
-                "$python" -m alexconv.run --layers 1-5 --N 128 --no-baseline --seconds 0.08 --resume --out \
-                    "$out/$name-$which.jsonl" \
-                    --rungs wgmma-scaled,wgmma-split,wgmma-split-resident,wgmma-window-scaled,wgmma-winograd
-        ) || failed "strictness $which: some points failed"
-    done
 }
 
 sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import UsageError
-from alexconv.records.store import identity, in_names_of_today, lines_of, parsed
+from alexconv.records.store import complete, identity, lines_of, parsed
 
 
 @dataclass
@@ -48,7 +48,7 @@ def _joined(paths: Sequence[Path], found: Merged) -> Iterator[bytes]:
     for path in paths:
         for line in lines_of(path):
             record = parsed(line, path)
-            if record is None or in_names_of_today(record) is None:
+            if record is None or not complete(record):
                 found.unreadable += 1
             elif (name := sha256(line).digest()) not in written:
                 written.add(name)

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
-from alexconv.records.names import in_present_names
 
 SCHEMA = 1
 SUM = "sum"
@@ -78,13 +77,12 @@ def read_file(path: Path) -> Records:
     records = Records()
     for number, line in enumerate(lines_of(path), 1):
         record = parsed(line, path)
-        present = in_names_of_today(record) if record else None
-        if record is None or present is None:
+        if record is None or not complete(record):
             records.unreadable.append(number)
         elif record["type"] == "point":
-            records.points.append(present)
+            records.points.append(record)
         else:
-            records.headers[record["key"]] = present
+            records.headers[record["key"]] = record
     records.files += [path.stem.encode(errors="backslashreplace").decode()] * len(records.points)
     return records
 
@@ -127,14 +125,6 @@ def check_sum(record: Record) -> None:
         if (record[last] == digest(rest)) != (last == SUM):
             raise ValueError("wrong checksum")
     record.pop(SUM, None)
-
-
-def in_names_of_today(record: Record) -> Record | None:
-    """The line with present names, None if it is incomplete."""
-    try:
-        return in_present_names(record) if complete(record) else None
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        return None
 
 
 def complete(record: Record) -> bool:

@@ -23,7 +23,6 @@ from report_records import published_files
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.records.names import in_present_names
 from alexconv.records.store import read
 from alexconv.reports import charts, published, readme, roofline
 from alexconv.reports.comparison import CONTRACTS, gather, peer_title
@@ -254,7 +253,7 @@ TENSOR_ROOFS = (("fp16", "fp16", 1), ("tf32", "tf32", 1), ("fp16 / 3", "fp16", 3
 def points_in(run: str, workload: str) -> list[dict[str, Any]]:
     """The last record of each point of a workload in a record file."""
     made = [json.loads(line) for line in (ROOT / "results" / f"{run}.jsonl").read_text().splitlines()]
-    found = {json.dumps(line["point"]): in_present_names(line) for line in made if line["type"] == "point"}
+    found = {json.dumps(line["point"]): line for line in made if line["type"] == "point"}
     return [line for line in found.values() if line["point"]["workload"] == workload and line["status"] == "ok"]
 
 

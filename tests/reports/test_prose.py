@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from alexconv.cli.profile_tables import comparison
-from alexconv.records.names import in_present_names
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS
 
@@ -32,7 +31,7 @@ Value = float | Callable[[], float]
 @cache
 def lines(name: str, kind: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
-    return [in_present_names(line) for line in found if line["type"] == kind]
+    return [line for line in found if line["type"] == kind]
 
 
 def points(name: str, **axes: object) -> list[dict[str, Any]]:

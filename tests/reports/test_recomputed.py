@@ -20,7 +20,6 @@ import pytest
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.records.names import in_present_names
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -66,7 +65,7 @@ def raw() -> Raw:
 
 def points_of(path: Path) -> list[Point]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    found = {json.dumps(line["point"]): in_present_names(line) for line in lines if line["type"] == "point"}
+    found = {json.dumps(line["point"]): line for line in lines if line["type"] == "point"}
     return list(found.values())
 
 
@@ -555,7 +554,7 @@ def axes_of(point: Point) -> dict[str, object]:
 
 def lines_of(path: Path, kind: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [in_present_names(line) for line in found if line["type"] == kind]
+    return [line for line in found if line["type"] == kind]
 
 
 def profile_claims(root: Path, raw: Raw) -> Iterator[Claim]:
