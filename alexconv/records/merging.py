@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import UsageError
+from alexconv.records.compressed import refuse_to_write
 from alexconv.records.store import complete, identity, lines_of, parsed
 
 
@@ -30,6 +31,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
     """
     found = Merged()
     try:
+        refuse_to_write(out)
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("xb") as file, _gone_if_it_fails(out):
             file.writelines(line + b"\n" for line in _joined(paths, found))
