@@ -24,7 +24,7 @@ from rich.progress import track
 
 from alexconv.cli import display
 from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
-from alexconv.cli.profile_tables import comparison, show
+from alexconv.cli.profile_tables import show
 from alexconv.errors import UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.measuring.ahead import compile_all
@@ -36,6 +36,7 @@ from alexconv.planning.points import parse_constants
 from alexconv.profiling.gpu import cuda_profiles, launch_once
 from alexconv.profiling.host import host_profiles
 from alexconv.records import environment
+from alexconv.records.profiles import comparison
 from alexconv.records.store import RecordFile
 
 MODULE = "alexconv.profile"

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
+from alexconv.errors import CompileError, LaunchError, OutOfMemory
 from alexconv.measuring.runner import Skip
 from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
 from alexconv.profiling import ncu
 from alexconv.profiling.trace import Trace
-from alexconv.records.store import Record, read
+from alexconv.records.store import Record
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,3 @@ def reasons_told(point: Point, say: Callable[[str], None] = print_to_stderr) -> 
         yield
     except (Skip, CompileError, LaunchError, OutOfMemory) as reason:
         say(f"{point.label()}: {reason}")
-
-
-def latest_profiles(path: Path, source: str) -> dict[tuple[object, ...], Record]:
-    """The last profile of each kernel in a record file, whatever its batch size; raises UsageError."""
-    profiles = [header for header in read([path]).headers.values() if header["type"] == "profile"]
-    found: dict[tuple[object, ...], Record] = {}
-    for profile in profiles:
-        if profile["source"] == source:
-            point = profile["point"]
-            constants = tuple(sorted(point["constants"].items()))
-            found[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
-    if not found:
-        raise UsageError(f"{path} has no profiles from {source}")
-    return found

@@ -39,7 +39,7 @@ MAY_IMPORT = {
         "kernels compiling cpu_reference records planning executors measuring tuning cluster profiling prediction own"
         " checking course digits cli"
     ),
-    "reports": "kernels records planning prediction own",
+    "reports": "kernels records planning prediction own course cli",
 }
 
 

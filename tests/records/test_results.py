@@ -8,6 +8,7 @@ from report_records import record, write
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records import store
+from alexconv.records.compressed import files_in, stored
 from alexconv.records.labels import changed_in, label_with
 from alexconv.reports.measurements import measurements
 from alexconv.reports.page import markdown
@@ -17,11 +18,9 @@ OWN_KERNELS = {"course"}  # of docs/own-kernels.md
 OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl"}  # one outcome of a test or mutant per line
 OLDER = {"h200-contenders"}  # some points are older than a constant of their rung
 RENAMED = {"wgmma-before", "wgmma-after"}  # a constant has another name since: IMAGES_AT_A_TIME
-RESULTS = sorted(
-    path
-    for path in (Path(__file__).resolve().parent.parent.parent / "results").glob("**/*.jsonl")
-    if path.name not in OTHER_LINES
-)
+FOLDER = Path(__file__).resolve().parent.parent.parent / "results"
+RESULTS = [path for path in files_in(FOLDER, "**/*.jsonl") if path.name not in OTHER_LINES]
+LARGE = 200 << 10  # bytes
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
@@ -40,6 +39,12 @@ def test_every_measured_record_has_current_names(path):
             point = header["point"]
             assert set(point["constants"]) <= {constant.name for constant in RUNGS[point["rung"]].constants}
         assert header.get("rung") in {None, *RUNGS}
+
+
+def test_large_files_are_compressed_and_none_is_there_twice():
+    plain = [path for path in RESULTS if path.exists()]
+    assert [path for path in plain if path.stat().st_size > LARGE] == []
+    assert [path for path in plain if stored(path.with_name(path.name + ".xz")).exists()] == []
 
 
 def test_records_with_names_that_the_ladder_lacks_are_read_and_shown_as_they_are(tmp_path):
