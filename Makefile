@@ -77,7 +77,7 @@ attack: $(READY) tools
 	rm -f results/trust/attacks.jsonl
 	ALEXCONV_ATTACK=36 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
 		$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m "not gpu" --timeout 7200 \
-		tests/attacks tests/cluster/test_cluster.py tests/checking/test_false_alarms.py
+		tests/attacks tests/cluster/test_cluster.py tests/check/test_false_alarms.py
 	$(BIN)/python scripts/attack/mutants.py results/trust/mutants.jsonl --jobs $(CORES)
 	$(BIN)/python scripts/attack/hazard_mutants.py
 	$(BIN)/python scripts/attack/course_submissions.py

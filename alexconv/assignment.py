@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from alexconv.course import assignment
-from alexconv.course.assignment import CONFIG, GRADER, HANDOUT
 from alexconv.errors import UsageError
+from alexconv.grade import assignment
+from alexconv.grade.assignment import CONFIG, GRADER, HANDOUT
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.options import exits_cleanly, natural, positive, program
 

@@ -58,7 +58,7 @@ from alexconv.planning.points import LayerSequence, Point, parse_batches
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
-from alexconv.tuning.asked import asked_for, settings_of
+from alexconv.tune.asked import asked_for, settings_of
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
@@ -484,10 +484,10 @@ def on_cluster(say: Console, options: argparse.Namespace, arguments: Sequence[st
 
 def add_predictions(say: Console, file: RecordFile, headers: Record, points: Sequence[Point], device: Device) -> None:
     """Predicts the points' kernel times on a device; shows and records them as records of type ``prediction``."""
-    from alexconv.cli.prediction_tables import show_predictions
-    from alexconv.prediction.gpu import of_device
-    from alexconv.prediction.predictions import TYPE as PREDICTION
-    from alexconv.prediction.predictions import KernelCache, predict_points
+    from alexconv.predict.gpu import of_device
+    from alexconv.predict.predictions import TYPE as PREDICTION
+    from alexconv.predict.predictions import KernelCache, predict_points
+    from alexconv.predict.tables import show_predictions
 
     for prediction in predict_points(points, of_device(device.name), KernelCache()):
         file.header(PREDICTION, {**prediction.record(), **headers})

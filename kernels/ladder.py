@@ -1,7 +1,7 @@
 """The ladder: every rung in reading order.  Its tables are read-only, except for ``join``.
 
 A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.
-``alexconv.tuning.auto`` decides when ``auto`` chooses it.
+``alexconv.tune.auto`` decides when ``auto`` chooses it.
 """
 
 from collections.abc import Mapping, Sequence

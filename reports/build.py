@@ -11,7 +11,7 @@ from pathlib import Path
 
 from alexconv.errors import UsageError
 from alexconv.options import exits_cleanly
-from alexconv.prediction import page as prediction
+from alexconv.predict import page as prediction
 from alexconv.records.compressed import files_in
 from alexconv.records.profiles import comparison
 from alexconv.reports import (

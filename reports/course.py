@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from alexconv.course.assignment import largest_batch, time_limits
+from alexconv.grade.assignment import largest_batch, time_limits
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.records.store import read
 from alexconv.reports.elements import Cell, markdown_table

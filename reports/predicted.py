@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from alexconv.prediction.ladder import PredictedTime, predicted_ladder
+from alexconv.predict.ladder import PredictedTime, predicted_ladder
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Records
 from alexconv.reports import charts

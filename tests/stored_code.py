@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from alexconv.prediction import model
-from alexconv.prediction.cubins import Needs
+from alexconv.predict import model
+from alexconv.predict.cubins import Needs
 
-FILE = Path(__file__).parent / "prediction" / "machine_code.json.xz"
+FILE = Path(__file__).parent / "predict" / "machine_code.json.xz"
 
 
 @cache

@@ -155,7 +155,7 @@ def asked(request: Request, options: dict[str, Any], headers: dict[str, Record])
     """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
     from argparse import Namespace
 
-    from alexconv.tuning.asked import asked_for
+    from alexconv.tune.asked import asked_for
 
     executor = executor_of(request)
     found = asked_for(Namespace(**options), executor)

@@ -14,8 +14,8 @@ from alexconv.messages import print_to_stderr
 from alexconv.paths import cache_dir, kernels_folder
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
-from alexconv.tuning import cache as tuning_cache
+from alexconv.tune import auto
+from alexconv.tune import cache as tuning_cache
 
 PART = "choices"  # of the cache
 

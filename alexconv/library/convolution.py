@@ -16,7 +16,7 @@ Else a kernel copies it into a workspace, with its padding, so any strides work.
 channels_last tensor of torch counts as layout nhwc, and its output is channels_last.
 
 Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
-float16.  fp16 rungs want nhwc, most others nchw; arrays in the other layout are transposed.  ``alexconv.tuning.auto``
+float16.  fp16 rungs want nhwc, most others nchw; arrays in the other layout are transposed.  ``alexconv.tune.auto``
 chooses the rung.  Layers that no rung takes run on a GPU in ``generic.cu``, whose shape is a kernel argument.  It also
 computes the first calls of a shape while the rung compiles in the background: within the same error bound, but rounded
 in another order.
@@ -68,8 +68,8 @@ from alexconv.library.workspaces import Gpu, Lane, Loaded, Memory, Prepared, Wor
 from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
-from alexconv.tuning.estimate import estimate, padding_it
+from alexconv.tune import auto
+from alexconv.tune.estimate import estimate, padding_it
 
 IN_BACKGROUND = True  # whether rungs compile in the background during a shape's first calls
 KEPT_FILTERS = 16  # prepared forms of a Conv2d's filters, one for each shape and rung

@@ -19,7 +19,7 @@ from alexconv.planning.planner import MEBIBYTE, plan_on
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records.environment import available_memory
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
+from alexconv.tune import auto
 
 Values = npt.NDArray[Any]
 

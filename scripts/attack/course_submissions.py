@@ -29,10 +29,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from alexconv import grade
-from alexconv.course import assignment, sandbox
-from alexconv.course.assignment import POINTS
-from alexconv.course.sandbox import Limits
+from alexconv.grade import __main__ as grade
+from alexconv.grade import assignment, sandbox
+from alexconv.grade.assignment import POINTS
+from alexconv.grade.sandbox import Limits
 from alexconv.machine import cores, cpu_model
 from alexconv.paths import cache_dir
 
@@ -442,7 +442,7 @@ def graded(
         by_name = {kind.name: kind for kind in kinds(secret, given, port)}
         chosen = [by_name[name] for name in every or by_name]
         expected = write_submissions(given, count, chosen) | write_oddities(given, secret)
-        watched = (home, given, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "course")
+        watched = (home, given, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "grade")
         before, running, start = state_of(watched), processes(), monotonic()
         status = grade.main(
             [str(home), str(given), "-o", str(folder / "scores"), "--backend", "host", "--jobs", str(jobs)]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alexconv.checking.hazards import BUILD, watch_rung
+from alexconv.check.hazards import BUILD, watch_rung
 from alexconv.errors import AlexconvError
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung

@@ -40,8 +40,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "kernels"
 
 from test_arrivals import unguarded
 
-from alexconv.checking.hazards import BUILD
-from alexconv.checking.kinds import KINDS
+from alexconv.check.hazards import BUILD
+from alexconv.check.kinds import KINDS
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.cache import FLOAT32
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
@@ -58,7 +58,7 @@ from alexconv.kernels.rung import FOLDER, Rung
 from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inputs
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
-from alexconv.profiling.trace import spread_blocks, trace_launch
+from alexconv.profile.trace import spread_blocks, trace_launch
 from alexconv.shapes import Conv
 
 SHAPES = (
@@ -85,7 +85,7 @@ CHECK_SECONDS = 240.0  # for a kind
 CHECK = """
 import sys
 from dataclasses import replace
-from alexconv.checking import kinds
+from alexconv.check import kinds
 from alexconv.kernels import ladder
 file, _, name, _ = sys.argv[1:]
 ladder._rungs[name] = replace(ladder.RUNGS[name], file=file)

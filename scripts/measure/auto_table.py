@@ -22,9 +22,9 @@ from alexconv.kernels.problem import H200
 from alexconv.planning.checks import PRECISIONS
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS, Conv
-from alexconv.tuning.auto import contenders
-from alexconv.tuning.estimate import estimate
-from alexconv.tuning.measured import TABLE, name_of
+from alexconv.tune.auto import contenders
+from alexconv.tune.estimate import estimate
+from alexconv.tune.measured import TABLE, name_of
 
 CHOICES = "library-choices"
 TOLERATED = 1.02

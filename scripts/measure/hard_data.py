@@ -38,7 +38,7 @@ from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import WORKLOADS, Conv
-from alexconv.tuning import auto
+from alexconv.tune import auto
 
 CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels

@@ -38,7 +38,7 @@ from alexconv.planning.points import parse_batches, workload_named
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
+from alexconv.tune import auto
 
 CALLS = 10  # in a graph
 SAMPLES = 5

@@ -3,7 +3,7 @@
     python scripts/measure/microbenchmarks.py --out results/microbenchmarks/h200.jsonl
 
 Runs the kernels of ``microbenchmarks.cu``: a quarter of a minute on an H200.  Appends one record of type
-``microbenchmarks`` to the file, with these parts, which alexconv/prediction/gpus/ names as its sources:
+``microbenchmarks`` to the file, with these parts, which alexconv/predict/gpus/ names as its sources:
 
 ``rates``     cycles per instruction of a warp, on one multiprocessor, by kernel and number of warps
 ``latencies`` cycles per instruction of a chain of dependent ones

@@ -1,6 +1,6 @@
 """Keeps what this machine's nvcc makes of the kernels, for tests of the model of kernel times that have no nvcc.
 
-    python scripts/measure/store_code.py opcodes     which opcodes, added to tests/prediction/opcodes.txt
+    python scripts/measure/store_code.py opcodes     which opcodes, added to tests/predict/opcodes.txt
     python scripts/measure/store_code.py code        machine code of measured points: machine_code.json.xz beside it
 
 ``opcodes`` compiles every rung on one layer: a line of the versions of nvcc that were tried, then a line for each
@@ -20,13 +20,13 @@ from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
-from alexconv.prediction import accuracy, cubins, disassembly
+from alexconv.predict import accuracy, cubins, disassembly
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FILES = ("h200-alexnet", "h200-main-job", "h200-frontier", "h200-lenet-2019", "h200-tune")
-OPCODES, CODE = (CHECKOUT / "tests" / "prediction" / name for name in ("opcodes.txt", "machine_code.json.xz"))
+OPCODES, CODE = (CHECKOUT / "tests" / "predict" / name for name in ("opcodes.txt", "machine_code.json.xz"))
 ARCH = "90a"
 LAYERS = ("alexnet", 2), ("alexnet", 1), ("lenet-72-k7", 1), ("vgg16", 2)  # the first that a rung takes
 CONTROL_SHIFT = 41  # bits of an instruction's second word that are not timing

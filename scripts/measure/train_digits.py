@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from alexconv.accuracy.network import CLASSES, HELD_OUT, SCALE, WEIGHTS, WORKLOAD, digits
 from alexconv.data import DIGITS
-from alexconv.digits.network import CLASSES, HELD_OUT, SCALE, WEIGHTS, WORKLOAD, digits
 
 SEED, EPOCHS, BATCH, RATE = 0, 12, 32, 1e-3
 REAL = 64  # held-out images that come with the package, as inputs of data set real

@@ -11,7 +11,7 @@ from attacks import cases, shows
 from ladders import ladder_with
 from report_records import record, write
 
-from alexconv.checking import kinds
+from alexconv.check import kinds
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError, MissingTool
 from alexconv.executors import choose_executor

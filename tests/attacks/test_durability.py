@@ -91,7 +91,7 @@ TUNE = """
 import sys
 sys.path[:0] = [{tests!r}, {tuning!r}]
 import test_tune
-from alexconv import tune
+from alexconv.tune import __main__ as tune
 options = tune.parser().parse_args(sys.argv[1:])
 tune.tune(options, test_tune.MadeUpGpu(), "the command")
 """  # on the CPU, with times that follow from the constants
@@ -103,7 +103,7 @@ def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
 ) -> None:
     """Records and cached constants survive, and the resumed search finds the same constants."""
     draw, kills, lost = drawing(share), 0, 0
-    script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tuning"))
+    script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tune"))
     chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     out, known = tmp_path / "records.jsonl", 0

@@ -27,7 +27,7 @@ from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import Point
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
-from alexconv.tuning import cache as tuning
+from alexconv.tune import cache as tuning
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 1

@@ -2,14 +2,14 @@
 
 import pytest
 
-from alexconv import tune
 from alexconv.cluster import worker
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
-from alexconv.tuning import cache as tuning_cache
+from alexconv.tune import __main__ as tune
+from alexconv.tune import cache as tuning_cache
 
 FASTEST_TILE = 12
 SEARCH = ["--workload", "lenet-86-k7", "--layers", "1-2", "--N", "1"]

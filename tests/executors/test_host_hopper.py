@@ -14,7 +14,7 @@ from alexconv.executors.host.runtime import HostRuntime, asan_environment
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, TensorMap, shape_macros
-from alexconv.profiling.trace import trace_launch
+from alexconv.profile.trace import trace_launch
 from alexconv.shapes import Conv
 
 CONV = Conv(64, 5, 6, M=1, R=3, S=2)  # for the headers' macros; most kernels here do not use it

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ladders import ladder_with, planted
 
-from alexconv.checking import kinds
+from alexconv.check import kinds
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung

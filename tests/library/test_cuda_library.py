@@ -21,7 +21,7 @@ from alexconv.library.arrays import view
 from alexconv.library.packets import Symbol
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
+from alexconv.tune import auto
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
 

@@ -18,8 +18,8 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.library import choices, convolution, workspaces
 from alexconv.planning import planner
 from alexconv.shapes import Conv
-from alexconv.tuning import auto, estimate, measured
-from alexconv.tuning import cache as tuning_cache
+from alexconv.tune import auto, estimate, measured
+from alexconv.tune import cache as tuning_cache
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
 SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch

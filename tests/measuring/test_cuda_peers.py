@@ -10,7 +10,11 @@ from alexconv.planning.points import Point
 from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.shapes import WORKLOADS
 
-pytestmark = [pytest.mark.gpu, pytest.mark.alone, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.alone,
+    pytest.mark.filterwarnings("default"),
+]  # torch's own warnings are no errors
 
 N = 3
 DIRECT, LAYERS = RUNGS["direct"], WORKLOADS["alexnet"].layers

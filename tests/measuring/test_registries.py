@@ -22,7 +22,7 @@ from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import digest, read
 from alexconv.shapes import WORKLOADS, Conv, Workload
-from alexconv.tuning import auto
+from alexconv.tune import auto
 
 SMALL = Conv(C=2, H=7, W=8, M=3, R=3, S=2)
 

@@ -9,13 +9,18 @@ import pytest
 from compilers import needs_gcc
 from processes import running
 
-from alexconv import accuracy, check, new, predict, profile, run, tune
+from alexconv import new, run
+from alexconv.accuracy import __main__ as accuracy
+from alexconv.check import __main__ as check
 from alexconv.errors import UsageError
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.own import folders
 from alexconv.own.wrapping import wrapped
+from alexconv.predict import __main__ as predict
+from alexconv.profile import __main__ as profile
 from alexconv.records.store import read
+from alexconv.tune import __main__ as tune
 
 COURSE = Path(__file__).parent.parent / "sources" / "course.cu"
 COURSE_TEXT = COURSE.read_text()

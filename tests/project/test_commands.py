@@ -14,9 +14,10 @@ import pytest
 from compilers import needs_gcc
 
 import alexconv
-from alexconv import ceilings, profile, reference
+from alexconv import ceilings, reference
 from alexconv.cli.display import Progress
 from alexconv.options import command_line
+from alexconv.profile import __main__ as profile
 from alexconv.records.store import read
 
 HEADERS = ("device", "host", "run")
@@ -54,7 +55,7 @@ def test_a_command_needs_neither_another_command_nor_the_reports(command):
 def test_rarely_needed_modules_are_not_imported(command):
     found = imported_by(command)
     assert "h5py" not in found
-    assert command != "alexconv.run" or not [name for name in found if name.startswith("alexconv.prediction")]
+    assert command != "alexconv.run" or not [name for name in found if name.startswith("alexconv.predict")]
 
 
 @pytest.mark.parametrize("command", REPORTS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from alexconv import data
-from alexconv.digits import network
+from alexconv.accuracy import network
 from alexconv.errors import UsageError
 from alexconv.shapes import WORKLOADS, Conv
 

@@ -1,4 +1,4 @@
-// What alexconv.profiling.trace has to find: requests of known shape, and races, which FIXED=1 removes.
+// What alexconv.profile.trace has to find: requests of known shape, and races, which FIXED=1 removes.
 #include <cuda_fp16.h>
 
 extern "C" __global__ void strided(const float* x, float* y, int stride, int offset)

@@ -311,8 +311,8 @@ class HostRuntime:
     """Compiles ``.cu`` files for this machine and runs them on all of its cores.
 
     ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``), ``trace`` (for ``alexconv.profiling.trace``), ``hazards`` or ``definedness`` (for
-    ``alexconv.checking.hazards``; one worker and g++, as for ``trace``).  ``order`` says how the threads of a block are
+    ``asan_environment()``), ``trace`` (for ``alexconv.profile.trace``), ``hazards`` or ``definedness`` (for
+    ``alexconv.check.hazards``; one worker and g++, as for ``trace``).  ``order`` says how the threads of a block are
     scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change with it reveal
     a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler that has the flags
     or without AddressSanitizer's library.

@@ -1,0 +1,159 @@
+"""Checks kernels without a GPU: outputs, addresses, races, async hazards.
+
+alexconv check igemm-async
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from alexconv.check.kinds import KINDS, MOST_LINES
+from alexconv.cli import display
+from alexconv.errors import MissingTool, UsageError
+from alexconv.executors.host.runtime import missing_environment
+from alexconv.kernels.ladder import RUNGS
+from alexconv.machine import cores
+from alexconv.options import exits_cleanly, positive, program
+from alexconv.own.folders import SIGNATURE, add_own, register, rungs_of
+from alexconv.own.wrapping import wrapped
+from alexconv.planning.points import choose_rungs
+
+MODULE = "alexconv.check"
+SECONDS = 110.0  # for one kind of check of one rung
+REPORT_BYTES = 1 << 20  # of a check's messages that are read
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The faults that one kind of check found in a rung; empty if none."""
+
+    rung: str
+    kind: str
+    problems: tuple[str, ...]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument(
+        "rungs",
+        nargs="+",
+        metavar="RUNG|FOLDER|FILE",
+        help="rungs by name, a folder with a ladder.py, or a CUDA file (docs/own-kernels.md)",
+    )
+    options.add_argument("--kinds", default=",".join(KINDS), help=f"which checks: {', '.join(KINDS)} (default: all)")
+    options.add_argument(
+        "--seconds", type=positive, default=SECONDS, help=f"time limit of each check (default: {SECONDS:g})"
+    )
+    options.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
+    add_own(options)
+    return options
+
+
+def chosen_names(words: Sequence[str], own: list[str]) -> list[str]:
+    """The names of the rungs that ``words`` name; folders and files are registered and added to ``own``.
+
+    Raises UsageError.
+    """
+    names: list[str] = []
+    for word in words:
+        if Path(word).is_dir():
+            found = rungs_of(Path(word))
+            register(found, word)
+            own += ["--ladder", word]
+            names += [rung.name for rung in found]
+        elif Path(word).suffix == ".cu":
+            rung = wrapped(Path(word), SIGNATURE)
+            register([rung], word)
+            own += ["--kernel", word]
+            names.append(rung.name)
+        else:
+            names += [rung.name for rung, _ in choose_rungs(word)]
+    return list(dict.fromkeys(names))
+
+
+def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
+    """Runs one check in a separate process group, killed at the end."""
+    try:
+        needed = missing_environment(KINDS[kind].build)
+    except MissingTool as error:
+        return Verdict(name, kind, (str(error),))
+    with tempfile.TemporaryDirectory() as folder:
+        answer, messages = Path(folder) / "answer", Path(folder) / "messages"
+        words = [sys.executable, "-m", "alexconv.check.kinds", kind, name, str(answer)]
+        words += own
+        with messages.open("wb") as said:
+            child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+                env={**os.environ, **needed},
+            )
+            try:
+                status = child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)  # with everything that it started
+                child.wait()
+        with messages.open("rb") as said:
+            text = said.read(REPORT_BYTES).decode(errors="replace")
+        if status is None:
+            return Verdict(
+                name, kind, (f"no answer after {seconds:g} s: does a loop end? does a thread wait for memory?",)
+            )
+        problems: list[str] = []
+        if status == 0:
+            problems = json.loads(answer.read_text())
+        elif status < 0:
+            problems.append(f"the check's process ends with {signal.Signals(-status).name}")
+        else:
+            problems.append((text.strip().splitlines() or [f"exit status {status}"])[-1][:300])
+    return Verdict(name, kind, tuple(dict.fromkeys(problems)))
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Checks and prints a verdict for each kind; the exit status is 1 if anything is wrong."""
+    options = parser().parse_args(arguments)
+    say = display.console(stderr=options.json)
+    own = [word for ladder in options.ladder or () for word in ("--ladder", ladder)]
+    own += [word for kernel in options.kernel or () for word in ("--kernel", kernel)]
+    kinds = options.kinds.split(",")
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise UsageError(f"unknown check {', '.join(unknown)}: choose from {', '.join(KINDS)}")
+    names = chosen_names(options.rungs, own)
+    if none := [name for name in names if RUNGS[name].gpu_only]:
+        raise UsageError(f"{', '.join(none)}: {RUNGS[none[0]].gpu_only}; a check runs on the CPU")
+    asked = [(name, kind) for name in names for kind in kinds]
+    verdicts: list[Verdict] = []
+    with ThreadPoolExecutor(cores()) as pool:
+        for verdict in pool.map(lambda each: judge(each[0], each[1], own, options.seconds), asked):
+            if not verdicts or verdicts[-1].rung != verdict.rung:
+                say.print(verdict.rung, markup=False)
+            verdicts.append(verdict)
+            state = f"{len(verdict.problems)} found" if verdict.problems else "ok"
+            say.print(f"  {verdict.kind:<10} {state:<10} {KINDS[verdict.kind].meaning}", markup=False, highlight=False)
+            for line in verdict.problems[:MOST_LINES]:
+                say.print(f"    {line}", soft_wrap=True, markup=False, highlight=False)
+            if len(verdict.problems) > MOST_LINES:
+                say.print(f"    and {len(verdict.problems) - MOST_LINES} more", markup=False, highlight=False)
+    if options.json:
+        print(json.dumps([vars(verdict) for verdict in verdicts]))
+    return 1 if any(verdict.problems for verdict in verdicts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

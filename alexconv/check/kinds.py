@@ -1,0 +1,283 @@
+"""The kinds of checks of ``alexconv check``, each run in a separate process: ``python -m alexconv.check.kinds``.
+
+A kind returns what is wrong, a line each; none if all is well.
+"""
+
+import argparse
+import json
+import resource
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from alexconv.check.hazards import BUILD, DEFINEDNESS, MOMENTS, Watched, watch_rung
+from alexconv.compiling.sources import source_files
+from alexconv.cpu_reference.cache import FLOAT32
+from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
+from alexconv.data import DATA_SETS, UNIFORM
+from alexconv.errors import AlexconvError
+from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.host.runtime import HostRuntime
+from alexconv.executors.interface import Values, open_rung
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import H200, Device, Problem
+from alexconv.kernels.rung import Rung
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.own.folders import add_own
+from alexconv.planning.checks import ANY, PRECISIONS, MaxError, exact_bias, exact_inputs
+from alexconv.planning.layouts import from_study
+from alexconv.planning.planner import plan
+from alexconv.planning.points import Point
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.profile.host import trace_point
+from alexconv.profile.trace import Place
+from alexconv.shapes import WORKLOADS, Conv, Workload
+
+# Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
+# of a tile end with the image's; last, several tiles of pixels and of filters, and a partial K step after one of 64.
+SHAPES = (
+    Conv(C=1, H=12, W=12, M=4, R=5, S=5),
+    Conv(C=3, H=13, W=11, M=5, R=3, S=2),
+    Conv(C=4, H=13, W=13, M=7, R=3, S=3, U=2),
+    Conv(C=16, H=12, W=12, M=24, R=3, S=3),
+    Conv(C=16, H=9, W=12, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
+    Conv(C=3, H=13, W=12, M=5, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
+    Conv(C=72, H=12, W=14, M=72, R=3, S=1),
+)
+N = 3
+EXACT_IMAGES = 33  # of the exact check: more than an image tile has
+WORKLOAD = "check"
+ORDERS = (0, 1, 7, 8)  # of a block's threads: forward, in reverse, two at random
+TRACED_BLOCKS = 6
+MULTIPROCESSORS, WATCHED_IMAGES = 2, 10  # so that blocks of stream-K, too, have parts of several tiles
+DELIBERATE = "// undefined: "  # and a reason: on a line, or before one, that loads what nothing has written
+POWERS = range(-40, 41)  # of two, beyond all at which a rung changes how it computes (kernels/common/range.cuh)
+ROUNDED_UP = 2.0**-13  # fp16 has no number so close below a power of two
+FAINT = 2.0**-40  # next to one
+EDGE_MACS = 1 << 20  # of an image, beyond which only faint values are tried
+FILE_BYTES = 1 << 28  # that a check may write to one file, or put into an array
+MOST_LINES = 5
+
+
+def points(rung: Rung, shapes: Sequence[Conv], data: Sequence[str]) -> list[Point]:
+    """A point for each shape and data set; the shapes are a separate workload."""
+    WORKLOADS[WORKLOAD] = Workload(WORKLOAD, tuple(shapes), (N,), "shapes of alexconv check")
+    found = []
+    for number, conv in enumerate(shapes, 1):
+        if taken(rung, conv):
+            constants = rung.resolve(conv, {}, N)
+            found += [
+                Point(WORKLOAD, number, N, rung.name, "pageable", rung.precision, constants, H200, name)
+                for name in data
+            ]
+    return found
+
+
+def taken(rung: Rung, conv: Conv) -> bool:
+    """Whether the rung takes the shape."""
+    return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}, N))) is None
+
+
+def in_words(conv: Conv) -> str:
+    """A shape in a few words."""
+    return " ".join(f"{letter}={size}" for letter, size in conv.sizes().items())
+
+
+def verified(
+    rung: Rung, shapes: Sequence[Conv], data: Sequence[str], build: str = "fast", accepted: Sequence[str] = ()
+) -> Iterator[str]:
+    """What is wrong with outputs on data sets, verified as in a run; ``accepted`` statuses are not reported."""
+    executor = HostExecutor(build)
+    asked = points(rung, shapes, data)
+    runner = Runner(executor, asked, Settings(baseline=False, timed=False))
+    for point in asked:
+        record = runner.record(point)
+        if record["status"] not in ("ok", *accepted):
+            yield f"{in_words(point.conv)}, {point.data} data: {record['status']}: {record['reason']}"
+
+
+def correct(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Outputs against the float64 reference."""
+    return verified(rung, shapes, [UNIFORM])
+
+
+def hard_data(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """The same on data that is hard for a kernel."""
+    yield from verified(rung, shapes, [name for name in DATA_SETS if name != UNIFORM])
+    if rung.dtype == FLOAT32:
+        yield from filter(None, (wrong_at_edges(rung, conv) for conv in shapes if taken(rung, conv)))
+
+
+def edge_inputs(conv: Conv) -> tuple[Values, Values]:
+    """Images of zeros but for two values far apart in a channel's row, a one and an edge; filters with an edge each.
+
+    An edge is a power of two, the number before it, or one that fp16 rounds up to it.  Each is in the first, a middle
+    and the last place of an image, and in the last of a filter; after these images, every pixel in turn is a faint one.
+    """
+    powers = np.exp2(np.array(POWERS, np.float32))
+    edges = np.concatenate([powers, np.nextafter(powers, np.float32(0)), powers * np.float32(1 - ROUNDED_UP)])
+    pixels = conv.H * conv.W
+    places = (0, pixels // 2 + conv.W // 2, pixels - 1) if conv.macs(1) <= EDGE_MACS else ()
+    alone = [(place, edge) for place in places for edge in edges] + [(place, FAINT) for place in range(pixels)]
+    x = np.zeros(conv.x_shape(len(alone)), np.float32)
+    for number, (place, value) in enumerate(alone):
+        h, column = divmod(place, conv.W)
+        channel = {0: 0, pixels - 1: conv.C - 1}.get(place, number % conv.C)
+        x[number, channel, h, 0 if 2 * column >= conv.W else -1] = 1
+        x[number, channel, h, column] = value
+    w = np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32)
+    largest = edges[np.arange(conv.M) * len(edges) // conv.M]
+    w *= largest[:, None, None, None]
+    w[:, -1, -1, -1] = largest
+    return x, w
+
+
+def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
+    """What is wrong with outputs where values are about a power of two, or faint next to another."""
+    x, w = edge_inputs(conv)
+    bias = exact_bias(conv, seed=1)
+    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), FILE_BYTES)
+    with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
+        y = opened.outputs()
+    bound = PRECISIONS[rung.precision].bound(conv.K, ANY, cut.bound.atomic_additions)
+    norms = patch_norms(conv, x, bound.reach), filter_norms(w, bias)
+    sums = convolve(conv, np.abs(x), np.abs(w), np.float64, None if bias is None else np.abs(bias))
+    error = MaxError()
+    error.add(y, reference(conv, x, w, bias), *norms, bound, sums, rectified=conv.relu)
+    if error.passes(bound.factor):
+        return None
+    figures = f"max error {error.scaled:.3g}, the bound is {bound.factor:.3g}"
+    return f"{in_words(conv)}, values about powers of two: {figures}"
+
+
+def addresses(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """The same under AddressSanitizer; wrong outputs are another check's."""
+    return verified(rung, shapes, [UNIFORM], "asan", ("wrong",))
+
+
+def exact(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Integers, whose outputs must be exact, in several orders of a block's threads."""
+    for conv in filter(lambda conv: taken(rung, conv), shapes):
+        x, w = exact_inputs(conv, EXACT_IMAGES, PRECISIONS[rung.precision], seed=1)
+        bias = exact_bias(conv, seed=1)
+        expected = reference(conv, x, w, bias)
+        cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, EXACT_IMAGES)), EXACT_IMAGES, FILE_BYTES)
+        for order in ORDERS:
+            with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"], bias) as opened:
+                y = opened.outputs().astype(np.float32)
+            wrong = np.argwhere(~(y == expected))
+            if len(wrong):
+                n, m, e, f = wrong[0]
+                yield (
+                    f"{in_words(conv)}: {len(wrong)} of {y.size} outputs are wrong in thread order {order}; the first,"
+                    f" y[{n}][{m}][{e}][{f}], is {y[n, m, e, f]:g} and not {expected[n, m, e, f]:g}"
+                )
+                break
+
+
+def races(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Accesses of threads to the same memory that no barrier puts in order."""
+    executor = HostExecutor("trace")
+    for point in points(rung, shapes, [UNIFORM]):
+        cut = plan(BoundRung(rung, point.conv, point.constants), N, FILE_BYTES)
+        for entry, found in trace_point(executor, point, cut, TRACED_BLOCKS):
+            for race in found.races:
+                yield f"{entry}: {race}"
+
+
+def watched(rung: Rung, shapes: Sequence[Conv], build: str, moments: Sequence[str]) -> Iterator[Watched]:
+    """Runs on each shape in a build that watches loads and stores, with effects at these moments."""
+    runtime = HostRuntime(build=build)
+    device = device_of(rung)
+    for conv in filter(lambda conv: taken(rung, conv), shapes):
+        x, w = exact_inputs(conv, WATCHED_IMAGES, PRECISIONS[rung.precision], seed=1)
+        bias = exact_bias(conv, seed=1)
+        added = None if bias is None else bias.astype(rung.dtype)
+        bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
+        inputs = from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype)
+        for moment in moments:
+            yield watch_rung(runtime, bound, *inputs, moment, seed=1, bias=added)
+
+
+def async_hazards(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Copies and products that are not waited for; see docs/hazards.md."""
+    for run in watched(rung, shapes, BUILD, MOMENTS):
+        yield from map(str, run.hazards)
+        if run.failure:
+            yield run.failure
+
+
+def undefined(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Loads of shared memory and of local variables that nothing has written; see docs/hazards.md."""
+    deliberate = deliberate_loads(rung)
+    for build in (BUILD, DEFINEDNESS):
+        for run in watched(rung, shapes, build, ("latest",)):
+            for load in run.undefined:
+                if load.second_place not in deliberate or np.isnan(run.y).any():
+                    yield str(load)
+    runtime, device = HostRuntime(build=DEFINEDNESS), device_of(rung)
+    for conv in filter(lambda conv: taken(rung, conv), shapes):
+        bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
+        for file, line, words in runtime.uninitialised(rung.path, bound.macros, bound.entries()):
+            if Place(file, line) not in deliberate:
+                yield f"{file}:{line}: {words}"
+
+
+def deliberate_loads(rung: Rung) -> set[Place]:
+    """The lines whose loads of what nothing has written change no output, as a comment there or before says."""
+    return {
+        Place(file.name, number + line.lstrip().startswith(DELIBERATE))
+        for file in source_files(rung.path)
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if DELIBERATE in line
+    }
+
+
+def device_of(rung: Rung) -> Device:
+    """A device so small that a persistent kernel's blocks have more tiles than pipeline stages."""
+    return H200 if rung.gpu_only else replace(H200, multiprocessors=MULTIPROCESSORS)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of check: what it looks at, how, and the host executor's build that it needs."""
+
+    meaning: str
+    find: Callable[[Rung, Sequence[Conv]], Iterator[str]]
+    build: str = "fast"
+
+
+KINDS = {
+    "correct": Kind("outputs against the float64 reference", correct),
+    "exact": Kind("integers, in several thread orders", exact),
+    "data": Kind("data that is hard for a kernel", hard_data),
+    "addresses": Kind("loads and stores outside of arrays", addresses, "asan"),
+    "races": Kind("accesses that no barrier orders", races, "trace"),
+    "async": Kind("copies and products not waited for", async_hazards, BUILD),
+    "undefined": Kind("loads of what nothing has written", undefined, DEFINEDNESS),
+}
+
+
+def run_one(arguments: Sequence[str] | None = None) -> int:
+    """Runs one kind on one rung and writes what is wrong, as JSON, to a file."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("kind", choices=KINDS)
+    options.add_argument("rung")
+    options.add_argument("answer", type=Path)
+    add_own(options)
+    chosen = options.parse_args(arguments)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+    try:
+        problems = list(dict.fromkeys(KINDS[chosen.kind].find(RUNGS[chosen.rung], SHAPES)))
+    except AlexconvError as error:
+        problems = [str(error)]
+    chosen.answer.write_text(json.dumps(problems))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_one())

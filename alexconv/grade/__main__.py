@@ -1,0 +1,98 @@
+"""Grades submissions in a sandbox: correctness, hazards, op time.
+
+alexconv grade hw3 submissions -o scores
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from alexconv.cli import display
+from alexconv.errors import MissingTool, UsageError
+from alexconv.grade import assignment, sandbox, scores, timing
+from alexconv.grade.grading import Grade, Grader, prepare, slots_of, submissions
+from alexconv.machine import cores
+from alexconv.options import exits_cleanly, natural, program
+
+MODULE = "alexconv.grade"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("assignment", type=Path, help="a folder that alexconv assignment has written")
+    add("submissions", type=Path, help="a folder with files NAME.cu, or folders NAME with conv.cu")
+    add(
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder for scores.csv, scores.html and feedback/",
+    )
+    add(
+        "--backend",
+        default="auto",
+        choices=("auto", "cuda", "host"),
+        help="host: without op times (default: auto, the GPU if there is one)",
+    )
+    add("--jobs", type=natural, default=0, help="submissions graded at a time (default: number of cores)")
+    add("--only", action="append", metavar="NAME", help="grade only this submission; repeatable")
+    add(
+        "--own-container",
+        action="store_true",
+        help="this machine is a container for grading alone: no bubblewrap, one submission at a time (docs/course.md)",
+    )
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Grades and writes the scores, again after every submission; raises UsageError and MissingTool."""
+    options = parser().parse_args(arguments)
+    say = display.console()
+    given = assignment.read(options.assignment)
+    found = submissions(options.submissions)
+    if options.only:
+        if unknown := set(options.only) - {each.name for each in found}:
+            raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
+        found = [each for each in found if each.name in options.only]
+    kind = sandbox.CONTAINER if options.own_container else sandbox.BUBBLEWRAP
+    if problem := sandbox.missing(kind):
+        raise MissingTool(
+            f"{problem}, or use --own-container in a container for grading" if kind == sandbox.BUBBLEWRAP else problem
+        )
+    note = sandbox.protections(kind)
+    say.print(note, soft_wrap=True, markup=False)
+    gpu = timing.gpu(options.backend)
+    say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}", markup=False)
+    hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
+    jobs = 1 if options.own_container else options.jobs or cores()
+    scores.write([], given, options.out, gpu is not None, note)  # so that a folder that cannot be written is known now
+    grader = Grader(given, kind, prepare(), hidden, gpu.time if gpu else None, slots_of(jobs))
+    grades: dict[str, Grade] = {}
+
+    def write() -> None:
+        done = [grades[each.name] for each in found if each.name in grades]
+        scores.write(done, given, options.out, gpu is not None, note)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for number, grade in enumerate(pool.map(grader.grade, found), 1):
+                grades[grade.submission] = grade
+                write()
+                line = f"[{number}/{len(found)}] {grade.submission!r}: {grade.total:g} ({grade.outcome})"
+                say.print(line, soft_wrap=True, markup=False)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    say.print(f"scores: {options.out / scores.CSV}, {options.out / scores.PAGE}", soft_wrap=True, markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Predicts kernel times from machine code, without a GPU.
+
+python -m alexconv.predict --gpu h200 --layers 1-5 --N 128 --rungs all
+python -m alexconv.predict --rungs igemm --layers 2 --N 128 --set BK=8,16 --lines
+python -m alexconv.predict --compare results/h200-alexnet.jsonl
+
+nvcc compiles a rung's file and nvdisasm disassembles it; a model of one multiprocessor simulates some of its blocks,
+and waves of blocks, L2 and device memory are modelled around it.  Neither GPU nor driver is needed.  The model, its
+errors and its limits: docs/predict.md.
+
+Every point becomes a record of type ``prediction`` in the file of ``--out``: ``ms`` with ``band_ms``, and for each
+launch its time, the unit that limits it, the utilisation of all units and ``metrics``, counters under the names of
+``alexconv.profile``.  A point that the model cannot follow is ``refused``, with the reason.
+
+--compare takes measured records and prints the errors of their predictions, by family, held out and not.  Points that
+the file of ``--out`` has predictions of are not predicted again.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import track
+
+from alexconv.cli import display
+from alexconv.cli.point_options import GPU_BATCH, add_constants, add_layers, add_rungs, points_of
+from alexconv.errors import UsageError
+from alexconv.messages import plural
+from alexconv.options import command_line, exits_cleanly, program
+from alexconv.own.folders import add_own
+from alexconv.planning.points import parse_constants
+from alexconv.predict import accuracy, gpu, predictions
+from alexconv.predict.predictions import KernelCache, predict_points
+from alexconv.predict.tables import show_lines, show_predictions
+from alexconv.records import environment
+from alexconv.records.store import RecordFile, read
+
+MODULE = "alexconv.predict"
+DEFAULT_OUT = Path("study/predictions.jsonl")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("--gpu", default="h200", help=f"the GPU: {', '.join(gpu.names())} (default: h200)")
+    add_layers(options, GPU_BATCH)
+    add_rungs(options)
+    add_constants(options)
+    add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add(
+        "--compare",
+        nargs="+",
+        type=Path,
+        metavar="RECORDS",
+        help="predict the points of measured records and print the errors",
+    )
+    add_own(options)
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and predicts; returns the exit status, 1 where every point is refused."""
+    options = parser().parse_args(arguments)
+    chosen = gpu.load(options.gpu)
+    console, errors = display.console(), display.console(stderr=True)
+    if not chosen.tested:
+        errors.print(f"{chosen.name}: its description was never compared with measurements", soft_wrap=True)
+    measured = read(options.compare) if options.compare else None
+    points = (
+        [accuracy.as_point(accuracy.planned_point(record)) for record in accuracy.measured_points(measured).values()]
+        if measured
+        else points_of(options, GPU_BATCH, chosen.device, constants=parse_constants(options.set))
+    )
+    file = RecordFile(options.out)
+    known = accuracy.predictions_in(file.previous) if measured else {}
+    wanted = [point for point in points if accuracy.identity(point.axes()) not in known]
+    headers = environment.write_headers(
+        file, {"gpu": chosen.key, "name": chosen.name}, command_line(MODULE, arguments), method="predicted"
+    )
+    cache = KernelCache()
+    found = []
+    tracked = track(wanted, "predicting", console=errors, transient=True, disable=not errors.is_terminal)
+    for prediction in predict_points(tracked, chosen, cache):
+        file.header(predictions.TYPE, {**prediction.record(), **headers})
+        found.append(prediction)
+        if measured is None:
+            show_predictions(console, [prediction])
+            if options.lines:
+                show_lines(console, prediction, cache)
+    if measured:
+        compared = accuracy.pairs(measured, read([options.out]))
+        if not compared:
+            raise UsageError("the record files have no point that can be predicted")
+        print("\n".join(accuracy.table(compared)))
+        good, sets = accuracy.picks(compared)
+        print(f"\nconstants: the fastest or one within 2 % of it is picked in {good} of {sets} sets of three and more")
+    console.print(f"{plural(len(found), 'point')} predicted; records: {options.out}", soft_wrap=True)
+    return 1 if found and all(prediction.reason for prediction in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

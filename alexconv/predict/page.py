@@ -1,0 +1,143 @@
+"""The tables of docs/predict.md, from measured records and predictions."""
+
+import re
+from collections.abc import Iterator, Sequence
+from math import nan
+from pathlib import Path
+from statistics import fmean
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.predict.accuracy import Pair, pairs, picks, spearman, table
+from alexconv.predict.split import STUDY_FAMILIES
+from alexconv.records.compressed import files_in
+from alexconv.records.store import read
+from alexconv.shapes import WORKLOADS
+
+
+def known_pairs(results: Path) -> list[Pair]:
+    """Measured points of a checkout's ``results`` with their predictions."""
+    return pairs(read(files_in(results, "h200-*.jsonl")), read([results / "predicted" / "h200.jsonl"]))
+
+
+def parts(results: Path) -> dict[str, str]:
+    """The page's tables by the names of their markers."""
+    folder = results / "predicted"
+    known = known_pairs(results)
+    blind = pairs(read([folder / "blind-measured.jsonl"]), read([folder / "blind.jsonl"]))
+    tables = {
+        "ladder": ladder(known),
+        "goals": goals(known, blind),
+        "records": table(known),
+        "blind": table(blind),
+        "misses": misses(known),
+    }
+    return {name: "\n".join(lines) for name, lines in tables.items()}
+
+
+def with_band(gpu: str, results: Path) -> str:
+    """A GPU's description with the band of nine in ten measured times: ``below`` and ``above``."""
+    shares = band([pair for pair in known_pairs(results) if not pair.held_out])
+    for name, share in zip(("below", "above"), shares, strict=True):
+        gpu = re.sub(rf"(?m)^{name} = {{ value = [0-9.]+", f"{name} = {{ value = {share:.2f}", gpu)
+    return gpu
+
+
+def ladder(known: Sequence[Pair], workload: str = "alexnet", N: int = 128) -> Iterator[str]:
+    """Lines of a table of the ladder on a network: predicted milliseconds of each layer, measured ones in brackets.
+
+    Of a rung's several sets of constants, the one measured as fastest.
+    """
+    layers = range(1, len(WORKLOADS[workload].layers) + 1)
+    best: dict[tuple[str, int], Pair] = {}
+    for pair in known:
+        key = pair.point["rung"], pair.point["layer"]
+        if (pair.point["workload"], pair.point["N"]) == (workload, N):
+            best[key] = min(best.get(key, pair), pair, key=lambda each: each.measured)
+    yield "| rung | " + " | ".join(f"layer {layer}" for layer in layers) + " |"
+    yield "|---|" + "---:|" * len(layers)
+    for rung in RUNGS:
+        cells = [_cell(best.get((rung, layer))) for layer in layers]
+        if any(cell != "-" for cell in cells):
+            yield f"| {rung} | {' | '.join(cells)} |"
+
+
+def _cell(pair: Pair | None) -> str:
+    if pair is None:
+        return "-"
+    predicted = "refused" if pair.predicted is None else f"{pair.predicted:.3g}"
+    return f"{predicted} ({pair.measured:.3g})"
+
+
+def errors(chosen: Sequence[Pair]) -> list[float]:
+    """Errors of the points that are not refused, in percent."""
+    return [100 * abs(pair.ratio - 1) for pair in chosen if pair.predicted is not None]
+
+
+def band(chosen: Sequence[Pair]) -> tuple[float, float]:
+    """The 5th and the 95th percentile of predicted over measured."""
+    ratios = sorted(pair.ratio for pair in chosen if pair.predicted is not None)
+    return ratios[round(0.05 * (len(ratios) - 1))], ratios[round(0.95 * (len(ratios) - 1))]
+
+
+def goals(known: Sequence[Pair], blind: Sequence[Pair]) -> Iterator[str]:
+    """Lines of the table of goals."""
+    yield "| goal | at most | reached, not held out | held out | blind |"
+    yield "|---|---:|---:|---:|---:|"
+
+    def means(what: str, limit: str, families: Sequence[str] = (), N: int | None = None) -> str:
+        cells = []
+        for chosen in (_held(known, False), _held(known, True), blind):
+            found = errors(
+                [
+                    pair
+                    for pair in chosen
+                    if (not families or pair.family in families) and (N is None or pair.point["N"] == N)
+                ]
+            )
+            cells.append(f"{fmean(found):.1f} (n {len(found)})" if found else "-")
+        return f"| {what} | {limit} | {' | '.join(cells)} |"
+
+    yield means("study and LeNet rungs, mean error %", "6", STUDY_FAMILIES)
+    study = [
+        [pair for pair in chosen if pair.family in STUDY_FAMILIES]
+        for chosen in (_held(known, False), _held(known, True))
+    ]
+    study.append([pair for pair in blind if pair.family in STUDY_FAMILIES])
+    largest = " | ".join(f"{max(errors(chosen), default=nan):.0f}" for chosen in study)
+    yield f"| the same, largest | 20 | {largest} |"
+    ranks = " | ".join(f"{_rank(chosen):.3f}" for chosen in study)
+    yield f"| the same, Spearman (at least) | 0.99 | {ranks} |"
+    yield means("igemm, mean error %", "6", ["igemm"])
+    yield means("mma, mean error %", "10", ["mma"])
+    yield means("wgmma, mean error %", "12", ["wgmma"])
+    yield means("N = 1, mean error %", "8", (), 1)
+    counts = " | ".join(
+        "{} of {}".format(*picks(chosen)) for chosen in (_held(known, False), _held(known, True), blind)
+    )
+    yield f"| constants within 2 % of the best picked (at least) | 95 % | {counts} |"
+    ours, theirs = fmean(errors(known)), fmean(errors(blind))
+    yield f"| blind error over that of the records | 1.5 |  |  | {theirs / ours:.2f} |"
+
+
+def misses(known: Sequence[Pair]) -> Iterator[str]:
+    """Lines of a table of the rungs with the largest mean errors."""
+    yield "| rung | n | mean error % | predicted over measured, mean | largest error % |"
+    yield "|---|---:|---:|---:|---:|"
+    rungs: dict[str, list[Pair]] = {}
+    for pair in known:
+        if pair.predicted is not None:
+            rungs.setdefault(pair.point["rung"], []).append(pair)
+    worst = sorted(rungs.items(), key=lambda item: -fmean(errors(item[1])))[:10]
+    for name, chosen in worst:
+        found = errors(chosen)
+        ratio = fmean(pair.ratio for pair in chosen)
+        yield f"| {name} | {len(found)} | {fmean(found):.1f} | {ratio:.2f} | {max(found):.0f} |"
+
+
+def _held(chosen: Sequence[Pair], held_out: bool) -> list[Pair]:
+    return [pair for pair in chosen if pair.held_out == held_out]
+
+
+def _rank(chosen: Sequence[Pair]) -> float:
+    found = [pair for pair in chosen if pair.predicted is not None]
+    return spearman([pair.ratio * pair.measured for pair in found], [pair.measured for pair in found])

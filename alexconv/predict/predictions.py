@@ -1,0 +1,176 @@
+"""Predictions of points: their band, their records, and counters under the names of ``alexconv.profile``."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+
+from alexconv.errors import CompileError
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.planning.points import Point
+from alexconv.predict import model
+from alexconv.predict.disassembly import UnknownInstruction
+from alexconv.predict.gpu import SECTOR, WARP, Gpu
+from alexconv.predict.native import STALLS
+from alexconv.records.store import Record
+
+TYPE = "prediction"
+
+
+@dataclass(frozen=True)
+class PointPrediction:
+    """A point's launches, or why it is refused."""
+
+    point: Point
+    gpu: Gpu
+    launches: tuple[model.Prediction, ...] = ()
+    reason: str | None = None
+
+    @property
+    def bound(self) -> BoundRung:
+        """The point's rung, bound to its shape and constants."""
+        return BoundRung(RUNGS[self.point.rung], self.point.conv, self.point.constants, self.gpu.device)
+
+    @property
+    def milliseconds(self) -> float:
+        """Predicted time of all launches in ms."""
+        return fsum(each.seconds for each in self.launches) * 1e3
+
+    def band(self) -> tuple[float, float]:
+        """The range in ms that contains nine of ten measured times, as it does in the records."""
+        return self.milliseconds / self.gpu["accuracy.above"], self.milliseconds / self.gpu["accuracy.below"]
+
+    def record(self) -> Record:
+        """The prediction as a record file holds it."""
+        found: Record = {"point": self.point.axes(), "gpu": self.gpu.key}
+        if self.reason:
+            return found | {"status": "refused", "reason": self.reason}
+        low, high = self.band()
+        launches = [launch_record(each) for each in self.launches]
+        return found | {"status": "ok", "ms": self.milliseconds, "band_ms": [low, high], "launches": launches}
+
+
+def launch_record(launch: model.Prediction) -> Record:
+    """One launch as a record holds it."""
+    return {
+        "entry": launch.entry,
+        "ms": launch.seconds * 1e3,
+        "overhead_ms": launch.overhead * 1e3,
+        "limit": launch.limiting,
+        "utilisation": {name: round(share, 4) for name, share in launch.utilisation.items()},
+        "waves": round(launch.waves, 4),
+        "blocks_simulated": launch.simulated,
+        "metrics": {name: float(f"{value:.5g}") for name, value in metrics(launch).items()},
+    }
+
+
+def metrics(launch: model.Prediction) -> dict[str, float]:
+    """Counters by the names of docs/profile.md, as far as the model has them; counts are of the whole launch."""
+    counters, waited = launch.outcome.counters, launch.outcome.waited.sum(axis=0)
+    scale = launch.blocks_each * launch.multiprocessors / launch.simulated
+    issued = counters["issued"]
+    found = {
+        "duration_ns": (launch.seconds - launch.overhead) * 1e9,
+        "registers": launch.needs.registers,
+        "static_shared_bytes": launch.needs.static_shared,
+        "dynamic_shared_bytes": launch.dynamic_shared,
+        "theoretical_occupancy": 100 * launch.occupancy,
+        "active_lanes": counters["lanes"] / issued,
+        "warp_execution_efficiency": 100 * counters["lanes"] / issued / WARP,
+        "shared_load_requests": counters["shared_loads"] * scale,
+        "shared_store_requests": counters["shared_stores"] * scale,
+        "shared_load_wavefronts": counters["shared_load_wavefronts"] * scale,
+        "shared_store_wavefronts": counters["shared_store_wavefronts"] * scale,
+        "dram_read_bytes": launch.dram_bytes[0],
+        "dram_write_bytes": launch.dram_bytes[1],
+        "dram_throughput": 100 * launch.utilisation["dram"],
+        "l2_throughput": 100 * launch.utilisation["l2"],
+        "l1_throughput": 100 * launch.utilisation["lsu"],
+        "fma_pipe": 100 * launch.utilisation["fma"],
+        "tensor_pipe": 100 * launch.utilisation["tensor"],
+        "issue_slots": 100 * launch.utilisation["issue"],
+        "sm_throughput": 100
+        * max(launch.utilisation[name] for name in launch.utilisation if name not in ("l2", "dram")),
+        **{f"stall_{name}": cycles / issued for name, cycles in zip(STALLS, waited.tolist(), strict=True)},
+    }
+    ratios = {
+        "global_load_sectors_per_request": ("load_sectors", "loads", 1),
+        "global_store_sectors_per_request": ("store_sectors", "stores", 1),
+        "global_load_efficiency": ("load_bytes", "load_sectors", 100 / SECTOR),
+        "global_store_efficiency": ("store_bytes", "store_sectors", 100 / SECTOR),
+        "l1_hit_rate": ("l1_hits", "load_sectors", 100),
+        "shared_load_wavefronts_per_request": ("shared_load_wavefronts", "shared_loads", 1),
+        "shared_store_wavefronts_per_request": ("shared_store_wavefronts", "shared_stores", 1),
+    }
+    for name, (above, below, factor) in ratios.items():
+        if counters[below]:
+            found[name] = factor * counters[above] / counters[below]
+    return found
+
+
+@dataclass(frozen=True)
+class LineCost:
+    """A source line: its share of a launch's warp cycles, of its instructions, and what its warps wait for."""
+
+    place: str
+    cycles: float
+    issued: float
+    stalls: dict[str, float]
+
+
+def lines(kernel: model.Kernel, launch: model.Prediction) -> list[LineCost]:
+    """The source lines of a launch, the most costly first; shares are of 1."""
+    totals: dict[str, list[float]] = {}
+    for k, instruction in enumerate(kernel.code):
+        place = f"{Path(instruction.file).name}:{instruction.line}" if instruction.file else "without a line"
+        row = totals.setdefault(place, [0.0] * (1 + len(STALLS)))
+        row[0] += float(launch.outcome.issued[k])
+        for s in range(len(STALLS)):
+            row[1 + s] += float(launch.outcome.waited[k, s])
+    everything = fsum(map(fsum, totals.values())) or 1.0
+    instructions = fsum(row[0] for row in totals.values()) or 1.0
+    found = [
+        LineCost(
+            place,
+            fsum(row) / everything,
+            row[0] / instructions,
+            {name: cycles / everything for name, cycles in zip(STALLS, row[1:], strict=True)},
+        )
+        for place, row in totals.items()
+    ]
+    return sorted(found, key=lambda line: -line.cycles)
+
+
+def predict_points(
+    points: Iterable[Point], gpu: Gpu, kernels: Callable[[BoundRung, Gpu], dict[str, model.Kernel]]
+) -> Iterator[PointPrediction]:
+    """Each point's launches; one that the model cannot follow is refused, with the reason.
+
+    ``kernels`` gives a bound rung's kernels.  Raises MissingTool.
+    """
+    for point in points:
+        bound = BoundRung(RUNGS[point.rung], point.conv, point.constants, gpu.device)
+        if reason := RUNGS[point.rung].unsuited(gpu.capability) or bound.refusal():
+            yield PointPrediction(point, gpu, reason=reason)
+            continue
+        try:
+            launches = tuple(model.predict(bound, kernels(bound, gpu), point.N, gpu))
+        except (UnknownInstruction, CompileError) as error:
+            yield PointPrediction(point, gpu, reason=str(error))
+            continue
+        yield PointPrediction(point, gpu, launches)
+
+
+class KernelCache:
+    """Kernels of the bound rungs of a run, compiled and read once for points that differ only in N."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[tuple[str, int], ...]], dict[str, model.Kernel]] = {}
+
+    def __call__(self, bound: BoundRung, gpu: Gpu) -> dict[str, model.Kernel]:
+        """The kernels by entry point; raises MissingTool, CompileError, UnknownInstruction."""
+        key = bound.rung.name, tuple(sorted(bound.macros.items()))
+        if key not in self._known:
+            self._known[key] = model.compile_kernels(bound, gpu)
+        return self._known[key]

@@ -1,0 +1,57 @@
+"""Tables of predicted times, and of where the cycles go."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from alexconv.predict import predictions
+from alexconv.predict.predictions import KernelCache, PointPrediction
+
+LINES_SHOWN, STALLS_SHOWN = 16, 3
+
+
+def show_predictions(console: Console, found: Iterable[PointPrediction]) -> None:
+    """A table for each point: its launches, and their sum with its band."""
+    for prediction in found:
+        label = escape(prediction.point.label())
+        if prediction.reason:
+            console.print(f"{label}: refused: {escape(prediction.reason)}", soft_wrap=True)
+            continue
+        low, high = prediction.band()
+        console.print(
+            f"{label} on {prediction.gpu.name}, predicted: {prediction.milliseconds:.4g} ms ({low:.4g} to {high:.4g})",
+            soft_wrap=True,
+        )
+        columns = ("ms", "limit", "utilisation %", "occupancy %", "waves")
+        table = Table(Column("kernel", no_wrap=True), *columns)
+        for launch in prediction.launches:
+            busy = sorted(launch.utilisation.items(), key=lambda item: -item[1])
+            table.add_row(
+                launch.entry,
+                f"{launch.seconds * 1e3:.4g}",
+                launch.limiting,
+                ", ".join(f"{name} {100 * share:.0f}" for name, share in busy if share >= 0.05),
+                f"{100 * launch.occupancy:.0f}",
+                f"{launch.waves:.2f}",
+            )
+        console.print(table)
+
+
+def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:
+    """A table for each launch: the source lines whose warps take the most cycles, and what they wait for."""
+    if prediction.reason:
+        return
+    kernels = cache(prediction.bound, prediction.gpu)
+    for launch in prediction.launches:
+        table = Table(Column("line", no_wrap=True), "cycles %", "instructions %", "waits for (% of all cycles)")
+        table.title = f"{launch.entry}: where its warps' cycles go"
+        for line in predictions.lines(kernels[launch.entry], launch)[:LINES_SHOWN]:
+            table.add_row(line.place, f"{100 * line.cycles:.1f}", f"{100 * line.issued:.1f}", ", ".join(_reasons(line)))
+        console.print(table)
+
+
+def _reasons(line: predictions.LineCost) -> Iterator[str]:
+    largest = sorted(line.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
+    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= 0.001)

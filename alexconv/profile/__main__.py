@@ -1,0 +1,111 @@
+"""Counters of kernels: Nsight Compute's, or those of a trace on the CPU.
+
+python -m alexconv.profile --rungs all --layers 2 --N 128
+python -m alexconv.profile --backend host --rungs tiled --layers 2 --lines
+python -m alexconv.profile --compare GPU.jsonl HOST.jsonl
+
+On a GPU each rung's kernels are launched once after a warm-up, over the point's first piece.  Where Nsight Compute is
+missing or not permitted to read the counters, what compiler and driver report is shown instead.  On the CPU a few
+blocks of each kernel are traced; the exit status is 1 if a race is found.
+
+Every kernel becomes a record of type ``profile``: ``point`` (its axes), ``entry``, ``source`` (``ncu``, ``driver`` or
+``host``), ``images`` (computed), ``metrics`` (numbers by name), and from the host ``races`` and ``lines``.
+Names of metrics are the same from all sources: ``docs/profile.md`` explains them.  Throughputs, rates, efficiencies,
+occupancies and shares are in percent.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import track
+
+from alexconv.cli import display
+from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
+from alexconv.errors import UsageError
+from alexconv.executors import backends, choose_executor
+from alexconv.measuring.ahead import compile_all
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.messages import plural
+from alexconv.options import command_line, exits_cleanly, natural, program
+from alexconv.own.folders import add_own
+from alexconv.planning.points import parse_constants
+from alexconv.profile.gpu import cuda_profiles, launch_once
+from alexconv.profile.host import host_profiles
+from alexconv.profile.tables import show
+from alexconv.records import environment
+from alexconv.records.profiles import comparison
+from alexconv.records.store import RecordFile
+
+MODULE = "alexconv.profile"
+DEFAULT_OUT = Path("study/profile.jsonl")
+DEFAULT_BLOCKS = 3  # first, middle, last
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add_layers(options)
+    add_rungs(options)
+    add_constants(options)
+    add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host trace")
+    add("--device", type=natural, default=0, help="CUDA device ordinal (default: 0)")
+    add(
+        "--blocks",
+        type=int,
+        default=DEFAULT_BLOCKS,
+        metavar="K",
+        help=f"host: blocks traced, spread over the grid (default: {DEFAULT_BLOCKS})",
+    )
+    add("--lines", action="store_true", help="host: show each source line's accesses")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar=("GPU", "HOST"),
+        help="print counters of two record files side by side, in Markdown",
+    )
+    add("--child", type=Path, help=argparse.SUPPRESS)  # what Nsight Compute runs; FILE gets the kernels' order
+    add_own(options)
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and profiles; returns the exit status."""
+    options = parser().parse_args(arguments)
+    if options.compare:
+        print("\n".join(comparison(*options.compare)))
+        return 0
+    if options.blocks < 1:
+        raise UsageError(f"--blocks must be 1 or more, not {options.blocks}")
+    executor = choose_executor(options.backend, options.device, "trace")
+    points = points_of(options, executor.usual_batch, executor.device, constants=parse_constants(options.set))
+    runner = Runner(executor, points, Settings(baseline=False))
+    if options.child:
+        options.child.write_text(json.dumps(launch_once(runner, points)))
+        return 0
+    console = display.console()
+    console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
+    file = RecordFile(options.out)
+    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
+    compile_all(runner, points)
+    if not executor.measures:
+        errors = display.console(stderr=True)
+        tracked = track(points, "tracing", console=errors, transient=True, disable=not errors.is_terminal)
+        profiles = list(host_profiles(runner, tracked, options.blocks))
+    else:
+        profiles = cuda_profiles(runner, points, sys.argv[1:] if arguments is None else arguments)
+    for profile in profiles:
+        file.header("profile", {**profile.record(), **headers})
+    show(console, profiles, lines=options.lines)
+    console.print(f"{plural(len(profiles), 'kernel')}; records: {options.out}", soft_wrap=True)
+    return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Profiles: what one kernel of a point did, as record files hold it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from alexconv.errors import CompileError, LaunchError, OutOfMemory
+from alexconv.measuring.runner import Skip
+from alexconv.messages import print_to_stderr
+from alexconv.planning.points import Point
+from alexconv.profile import ncu
+from alexconv.profile.trace import Trace
+from alexconv.records.store import Record
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Counters of one kernel of a point."""
+
+    point: Point
+    entry: str
+    source: str
+    images: int
+    metrics: ncu.Metrics
+    trace: Trace | None = None
+
+    def record(self) -> Record:
+        """The profile as a record file holds it."""
+        found: Record = {
+            "point": self.point.axes(),
+            "entry": self.entry,
+            "source": self.source,
+            "images": self.images,
+            "metrics": self.metrics,
+        }
+        if self.trace:
+            found["races"] = [str(race) for race in self.trace.races]
+            found["lines"] = [asdict(line) for line in self.trace.lines]
+        return found
+
+
+@contextmanager
+def reasons_told(point: Point, say: Callable[[str], None] = print_to_stderr) -> Iterator[None]:
+    """Says why a point has no profile, and continues."""
+    try:
+        yield
+    except (Skip, CompileError, LaunchError, OutOfMemory) as reason:
+        say(f"{point.label()}: {reason}")

@@ -1,0 +1,113 @@
+"""``auto``: the rung to use for a shape, batch size, precision and layout.
+
+The fastest that ``python -m alexconv.tune --auto`` has measured on the GPU; if it has measured none, the fastest that
+was measured for known networks (``alexconv.tune.measured``); for other layers the rung with the least estimated time
+(``alexconv.tune.estimate``) that suits the GPU, takes the shape and fits its memory, with the tile sizes of that
+estimate.  Constants that ``alexconv.tune`` has found for the rung take precedence over those.
+
+Rungs without an estimate come last, in reverse ladder order; so do, for one channel, those with hi and lo terms: nearly
+every image then has pixels too faint for them (docs/precision.md).  On the CPU no rung is fast: those that compile and
+run in the least time come first.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from alexconv.executors.interface import Executor
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Device
+from alexconv.kernels.rung import Rung
+from alexconv.messages import Say
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.planner import DoesNotFit, plan_on
+from alexconv.shapes import Conv
+from alexconv.tune import cache as tuning_cache
+from alexconv.tune import measured
+from alexconv.tune.estimate import best, ranked
+
+AUTO = "auto"
+OF_A_RUNG = 3  # candidates of one rung among the contenders
+SPLIT = ("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "mma-split")
+ON_HOST: dict[str, tuple[str, ...]] = {
+    "fp32": ("direct-register", "direct-any"),
+    "fp32-tile": ("direct-register", "direct-any"),
+    "tf32": ("mma-tf32",),
+    "fp16": ("mma-half", "direct-any-half"),
+    "half": ("direct-half",),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rung with its constants, and whether it was measured to be the fastest."""
+
+    rung: Rung
+    constants: dict[str, int]
+    measured: bool
+
+
+def layouts_of(precision: str) -> tuple[str, ...]:
+    """The layouts of a precision's rungs."""
+    return tuple(dict.fromkeys(rung.layout for rung in LADDER if rung.precision == precision))
+
+
+def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple[BoundRung, ...]:
+    """The rungs of a precision or a stricter one that take the layer, in the order in which to try them."""
+    device = executor.device
+    if not executor.measures and precision in ON_HOST:
+        hosted = (RUNGS[name] for name in ON_HOST[precision])
+        found = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
+        return tuple(bound for bound in found if not bound.refusal())
+    served = (precision, *PRECISIONS[precision].stricter)
+    rungs = [rung for rung in reversed(LADDER) if rung.precision in served and not executor.unsuited(rung)]
+    timed = [known for rung in rungs if (known := best(rung, conv, N, device))]
+    timed.sort(key=lambda known: (conv.C == 1 and known[1].rung.name in SPLIT, known[0]))
+    return tuple(bound for _, bound in timed)
+
+
+def choose(
+    executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say, budget: int | None = None
+) -> Choice | None:
+    """The rung for N images in ``budget`` bytes of device memory, the executor's own unless given.
+
+    None if none suits.
+    """
+    if best := tuning_cache.load_best(executor, conv, N, precision, layout, say):
+        choice = Choice(RUNGS[best.rung], best.constants, measured=True)
+        if not misfit(executor, choice, conv, N, budget):
+            return choice
+    known = measured.fastest(executor.device, conv, N, precision, layout) if executor.measures else None
+    if known and not executor.unsuited(known.rung):
+        choice = Choice(known.rung, dict(known.constants), measured=True)
+        if not misfit(executor, choice, conv, N, budget):
+            return choice
+    for bound in preferences(executor, conv, N, precision):
+        if bound.rung.layout != layout:
+            continue
+        tuned = tuning_cache.load(executor, bound.rung, conv, N, say)
+        constants = bound.rung.resolve(conv, tuned.constants if tuned else bound.constants, N, executor.device)
+        choice = Choice(bound.rung, constants, measured=False)
+        if not misfit(executor, choice, conv, N, budget):
+            return choice
+    return None
+
+
+def contenders(
+    device: Device, conv: Conv, N: int, precisions: Container[str], layout: str, count: int
+) -> list[BoundRung]:
+    """The ``count`` rungs and tile sizes with the least estimates, of some precisions and one layout."""
+    found: list[tuple[float, BoundRung]] = []
+    for rung in LADDER:
+        if rung.precision in precisions and rung.layout == layout and not rung.unsuited(device.capability):
+            found += ranked(rung, conv, N, device)[:OF_A_RUNG]
+    return [bound for _, bound in sorted(found, key=lambda known: known[0])][:count]
+
+
+def misfit(executor: Executor, choice: Choice, conv: Conv, N: int, budget: int | None) -> str | None:
+    """Why the executor cannot run it, or None."""
+    try:
+        plan_on(executor, choice.rung, conv, N, choice.constants, budget)
+    except DoesNotFit as error:
+        return str(error)
+    return None

@@ -1,0 +1,173 @@
+"""Verifies, times and records candidates one after the other; keeps the fastest for later runs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from alexconv.errors import LaunchError, MissingTool, UsageError
+from alexconv.executors.interface import Executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.ahead import Ahead
+from alexconv.measuring.jobs import Progress
+from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.measuring.watchdog import time_limit
+from alexconv.messages import print_to_stderr
+from alexconv.planning.points import Point
+from alexconv.records import environment
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, RecordWriter, identity
+from alexconv.tune import cache
+from alexconv.tune.cache import Best
+from alexconv.tune.search import AGAIN, Axes, Run, Search, candidates, fastest, import_optuna, search
+
+RUN_AGAIN = 2  # candidates of a search, at most
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point.
+
+    ``again`` is a second record of the fastest, made after it was chosen, if there is one: see Search.
+    """
+
+    first: Point
+    records: tuple[Record, ...]
+    again: Record | None = None
+
+    @property
+    def best(self) -> Best | None:
+        """The fastest correct rung, with the time of its second run, or None."""
+        ms = median_of(self.again, "kernel") if self.again else None
+        if self.again is None or ms is None:
+            return None
+        return Best(self.again["point"]["rung"], self.again["point"]["constants"], ms)
+
+
+class Session(NamedTuple):
+    """How candidates are recorded and shown."""
+
+    open: Callable[[], RecordWriter]  # the record file
+    command: str  # for its headers
+    resume: bool
+    time_limit: float  # seconds of a point
+    progress: Callable[[int], AbstractContextManager[Progress]]  # the display for a number of candidates
+
+
+def search_constants(
+    executor: Executor,
+    asked: Sequence[tuple[Point, Axes]],
+    trials: int,
+    settings: Settings,
+    session: Session,
+    promising: Callable[[list[Point]], list[Point]] = list,
+) -> list[Search]:
+    """Searches the space of each point, records every candidate and keeps the best for ``run --tuned``.
+
+    ``promising`` selects the candidates of a space that may be run, always with the first.
+
+    Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
+    Ends the process when one takes longer than the time limit.
+    """
+    require_times(executor)
+    import_optuna()
+    runner = Runner(executor, [point for point, _ in asked], settings)
+    spaces = [promising(candidates(default, space)) for default, space in asked]
+    whole = [point for points in spaces if len(points) <= trials + 1 for point in points]
+    most = sum(min(len(points), trials + 1) + RUN_AGAIN for points in spaces)
+    searches = []
+    with recording(runner, session, whole, most) as run:
+        for (default, space), points in zip(asked, spaces, strict=True):
+            among = {identity(point.axes()) for point in points}
+            found = search(default, space, trials, run, settings.seed, among)
+            searches.append(found)
+            if found.best:
+                rung = RUNGS[default.rung]
+                cache.keep(executor, rung, default.conv, default.N, found.best, print_to_stderr)
+    return searches
+
+
+def compare_rungs(
+    executor: Executor, points: Sequence[Point], settings: Settings, session: Session
+) -> list[Comparison]:
+    """Runs the points that the GPU can run, also with tuned constants, and keeps the fastest of each kind for ``auto``.
+
+    Raises as ``search_constants`` does.
+    """
+    require_times(executor)
+    both = []
+    for point in points:
+        tuned = cache.load(executor, RUNGS[point.rung], point.conv, point.N, print_to_stderr)
+        both += [point, replace(point, constants=tuned.constants)] if tuned else [point]
+    runner = Runner(executor, both, settings)
+    kinds: dict[tuple[str, int, int, str, str], list[Point]] = {}
+    for point in dict.fromkeys(both):
+        with suppress(Skip):
+            runner.plan(point)
+            rung = RUNGS[point.rung]
+            kind = point.workload, point.layer, point.N, rung.precision, rung.layout
+            kinds.setdefault(kind, []).append(point)
+    suited = [point for each in kinds.values() for point in each]
+    if not suited:
+        raise UsageError("no rung is left: --rungs and --precision have nothing in common that this GPU can run")
+    with recording(runner, session, suited, len(suited) + len(kinds)) as run:
+        comparisons = [compared(each, run) for each in kinds.values()]
+    for comparison in comparisons:
+        if best := comparison.best:
+            cache.keep_best(executor, comparison.first.conv, comparison.first.N, best, print_to_stderr)
+    return comparisons
+
+
+def compared(points: Sequence[Point], run: Run) -> Comparison:
+    """Runs the points, and the fastest of them again."""
+    records = [run(point) for point in points]
+    winner = fastest(records)
+    again = run(points[records.index(winner)], again=True) if winner else None
+    return Comparison(points[0], tuple(records), again)
+
+
+def require_times(executor: Executor) -> None:
+    """Raises MissingTool on an executor that measures nothing."""
+    if not executor.measures:
+        raise MissingTool(f"tuning compares times and needs a GPU, but there is only the host: {executor.describe()}")
+
+
+@contextmanager
+def recording(runner: Runner, session: Session, known: Sequence[Point], most: int) -> Iterator[Run]:
+    """A function that runs a point and appends its record, or returns the one in the file.
+
+    The ``known`` points compile ahead; the display expects ``most`` points.  A run raises LaunchError when it took the
+    device down.
+    """
+    executor, file = runner.executor, session.open()
+    previous: dict[bool, dict[str, Record]] = {False: {}, True: {}}  # by whether they were run again
+    for record in file.previous.points if session.resume else ():
+        previous[AGAIN in record][identity(record["point"])] = record
+    headers = environment.write_headers(file, executor.header(), session.command)
+
+    def give_up(point: Point, record: Record) -> int:
+        progress.finish(file.point({**headers, **record}))
+        progress.stop()
+        raise LaunchError(f"{point.label()} did not end: the same command with --resume continues without it")
+
+    def run(point: Point, *, again: bool = False) -> Record:
+        key, limit, known = runner.key(point), session.time_limit, previous[again]
+        if finished(point, key, known):
+            record = known[identity(point.axes())]
+        else:
+            ahead.wait([point])
+            progress.start(point.label())
+            runner.ready([point])
+            with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
+                found = runner.record(point)
+            record = file.point({**headers, **found, **({AGAIN: True} if again else {})})
+        progress.finish(record)
+        if record["status"] == "launch-error" and executor.lost():
+            raise LaunchError(
+                f"{point.label()} left the device unusable: the same command with --resume continues without it"
+            )
+        return record
+
+    with session.progress(most) as progress, Ahead(runner, known, progress.start) as ahead:
+        yield run

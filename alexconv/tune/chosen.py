@@ -1,0 +1,41 @@
+"""The results of tuning for a run: constants of a rung, and the rungs that ``auto`` stands for."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from alexconv.executors.interface import Executor
+from alexconv.kernels.problem import Constants
+from alexconv.kernels.rung import Rung
+from alexconv.messages import print_to_stderr
+from alexconv.planning.points import TunedConstants
+from alexconv.shapes import Conv
+from alexconv.tune import auto
+from alexconv.tune import cache as tuning_cache
+
+
+def tuned_on(executor: Executor) -> TunedConstants:
+    """The constants that ``alexconv.tune`` has found on this device for a rung, shape and batch size; else none."""
+
+    @cache
+    def constants(rung: Rung, conv: Conv, N: int) -> dict[str, int]:
+        found = tuning_cache.load(executor, rung, conv, N, print_to_stderr)
+        return found.constants if found else {}
+
+    return constants
+
+
+def chosen_rungs(
+    executor: Executor, conv: Conv, N: int, precision: str, budget: int | None, count: int | None = None
+) -> Iterator[tuple[Rung, TunedConstants]]:
+    """A rung with its constants for each layout that the precision has rungs for; ``count`` contenders if given."""
+    for layout in auto.layouts_of(precision):
+        if count is not None:
+            for bound in auto.contenders(executor.device, conv, N, {precision}, layout, count):
+                yield bound.rung, always(bound.constants)
+        elif choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
+            yield choice.rung, always(choice.constants)
+
+
+def always(constants: Constants) -> TunedConstants:
+    """These constants for every rung, shape and batch size."""
+    return lambda rung, conv, N: constants

@@ -1,0 +1,628 @@
+"""Assignments, screens, answers and scores; a few submissions graded whole."""
+
+import csv
+import importlib
+import io
+import json
+import re
+import subprocess
+import sys
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from time import sleep
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from compilers import needs_gcc
+
+from alexconv import assignment as command
+from alexconv.compiling import nvcc
+from alexconv.errors import MissingTool, UsageError
+from alexconv.files import locked
+from alexconv.grade import __main__ as grade
+from alexconv.grade import assignment, grading, sandbox, scores, timing, worker
+from alexconv.grade.grading import EARLY, REASONS, Grade, parts
+from alexconv.grade.sandbox import BUBBLEWRAP, Ended
+from alexconv.paths import cache_dir
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts" / "attack"
+sys.path.insert(0, str(SCRIPTS))
+submissions = importlib.import_module("course_submissions")
+sys.path.remove(str(SCRIPTS))
+
+MADE = assignment.new("hw", "ece408-2019", None, 1.0, seed=7)
+
+
+# ---- Assignments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("study", ["ece408-2018", "ece408-2019", "ece408-2023", "ece408-2024"])
+def test_limits_are_the_studies_op_times(study, tmp_path):
+    assert command.main([str(tmp_path / "hw"), "--study", study, "--seed", "1"]) == 0
+    made = assignment.read(tmp_path / "hw")
+    slow, middle, fast = (limit.ms for limit in made.times)
+    assert slow > middle > fast
+    expected = {"ece408-2018": (195.446, 113.519), "ece408-2019": (115.302, 65.626)}
+    if study in expected:
+        assert (slow, fast) == expected[study]
+    assert [made.share(ms) for ms in (slow * 1.01, slow, middle, fast, fast / 2)] == [0, 0.5, 0.75, 1, 1]
+
+
+def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
+    assert command.main([str(tmp_path / "hw"), "--seed", "3"]) == 0
+    handout, made = tmp_path / "hw" / "handout", assignment.read(tmp_path / "hw")
+    assert sorted(path.name for path in handout.iterdir()) == ["Makefile", "README.md", "conv.cu", "shapes.json"]
+    told = "".join(path.read_text() for path in handout.iterdir())
+    assert "TODO" in told
+    assert str(made.seed) not in told.split()
+    assert "$" not in (handout / "README.md").read_text()
+    public = {tuple(sizes.values()) for sizes in json.loads((handout / "shapes.json").read_text())}
+    assert not public & {tuple(shape.sizes().values()) for shape in made.shapes}
+    assert (tmp_path / "hw" / "grader" / "grader.json").stat().st_mode & 0o077 == 0
+    assert command.main([str(tmp_path / "hw")]) == 2  # it already exists
+
+
+def test_hidden_shapes_differ_from_assignment_to_assignment():
+    found = [assignment.new("hw", "ece408-2019", None, 1.0, None) for _ in range(3)]
+    assert len({made.shapes for made in found}) == 3
+    assert len({made.seed for made in found}) == 3
+
+
+BAD = {
+    "no JSON": (lambda text: text[:50], "JSONDecodeError"),
+    "another version": (lambda text: text.replace('"schema": 1', '"schema": 9'), "another version"),
+    "an unknown key": (lambda text: text.replace('"seed"', '"sead"'), "sead"),
+    "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape needs the integers"),
+    "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
+    "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
+    "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_wrong_with_a_grader_s_file_is_one_line(bad, tmp_path):
+    assignment.write(MADE, tmp_path / "hw")
+    path = tmp_path / "hw" / "grader" / "grader.json"
+    change, expected = BAD[bad]
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UsageError, match=expected) as raised:
+        assignment.read(tmp_path / "hw")
+    assert "\n" not in str(raised.value)
+
+
+# ---- Before anything runs --------------------------------------------------------------------------------------------
+
+
+def screened(text):
+    """The screen's answer: the text that would be compiled and problems, or one problem."""
+    answer = io.BytesIO()
+    worker.screens({"file": "conv.cu", "text": text}, answer)
+    return json.loads(answer.getvalue())
+
+
+SCREENED = {
+    '#include "/etc/passwd"': "includes",
+    "%:include <fstream>": "includes",
+    '#inc\\\nlude "x"': "includes",
+    "#pragma GCC optimize 1": "#pragma GCC optimize 1",
+    'asm("nop");': "asm",
+    'as\\\nm("nop");': "asm",
+    '#define ASSEMBLE(a) a##m__("nop")\nASSEMBLE(__as);': "__asm__",
+    "__attribute__((constructor)) void f();": "__attribute__",
+    "__attribute((constructor)) void f();": "__attribute",
+    "[[gnu::constructor]] void f();": "[[",
+    "<: <:gnu::constructor:> :> void f();": "<",
+    'const char* a = R"x(" /* )x"; // */': "R",
+    "void* f() { return __builtin_return_address(0); }": "__builtin_return_address",
+    "void __tsan_read1(void*) {}": "__tsan_read1",
+    "int f() { return host_cuda::lane(); }": "host_cuda",
+    'extern "C" int puts(const char*);': "extern",
+    "extern int f();": "extern",
+    "thread_local int f;": "thread_local",
+    "#ifdef __CUDA_ARCH__\n#endif": "depends on __CUDA_ARCH__",
+    "#if defined(HOST_CUDA)\n#endif": "depends on HOST_CUDA",
+    "#define BOTH(a, b) a##b\n#if BOTH(__CUDA_, ARCH__)\n#endif": "depends on __CUDA_ARCH__",
+    'void f() { if (!popen("ls", "r")) return; }': "popen",
+    'int f() { return system("ls"); }': "system",
+    'int f() { return std::sys\\ \ntem("ls"); }': "system",
+    "auto f = &getenv;": "getenv",
+}
+REFERRED = {  # at another line, or at none
+    "#  include __FILE__": "includes itself",
+    "#include <iostream>\nvoid* f() { return std::cin.rdbuf(); }": "rdbuf",
+    "struct A { A(int a) : a(rand()) {} int a; };\nstatic A a(1);": "initialised by a constant",
+    "struct A { ~A() {} };\nstatic A a;": "initialised by a constant",
+    "static int a = rand();": "initialised by a constant",
+    "int f() { struct A { ~A() {} }; static A a; return 1; }": "__cxa_atexit",
+}
+
+
+@needs_gcc
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("code", [*SCREENED, *REFERRED])
+def test_what_a_submission_may_not_use_is_refused_with_its_line(code):
+    start = 'int one;\n// fork(); asm\nconst char* s = "system"; /* fork() */\n'
+    answer = screened(f"#include <cstdlib>\n{start}{code}\n{submissions.RIGHT}")
+    first = answer["problems"][0]
+    assert {**SCREENED, **REFERRED}[code] in first
+    if code in SCREENED:
+        line = 5 + code[: code.index("#if") if "#if" in code and "#define" in code else 0].count("\n")
+        assert re.match(r"conv\.cu:(\d+): ", first), first
+        assert line <= int(first.split(":")[1]) <= line + code.count("\n")
+
+
+@needs_gcc
+@pytest.mark.usefixtures("cache")
+def test_a_long_text_is_screened_by_the_compiler_alone():
+    """Strings and blanks by the ten thousand: a lexer that looks back would need minutes for each of these."""
+    assert "no function" in screened(" " * 120_000 + '""' * 70_000)["problem"]
+    text = submissions.RIGHT + "const char* text = " + " " * 120_000 + '""' * 30_000 + ";\n"
+    assert screened(text)["problems"] == []
+
+
+RIGHT_USES = """
+#include <cmath>
+#include <iostream>
+#include <algorithm>
+#define TIMES(a, b) ((a) * (b))
+#define WIDTH 4
+#define UNROLL WIDTH
+static const float scale = sqrtf(4.0f);
+static int calls = 0;
+template <class T> __device__ __forceinline__ T least(T a, T b) { return std::min(a, b); }
+__device__ inline float sums(const float* __restrict__ values)
+{
+    float sum = 0.0f;
+#pragma unroll UNROLL
+    for (int i = 0; i < WIDTH; ++i) sum = __fmaf_rn(values[i], fmaxf(expf(sum), 1'0.0f), __ldg(values));
+    return least(TIMES(sum, 2.0f), scale);
+}
+__global__ void other(float* y, float const* index, int time, int read)
+{
+    __shared__ float tile[WIDTH];
+    if (threadIdx.x < WIDTH) tile[threadIdx.x] = sums(index);
+    __syncthreads();
+    float v = __shfl_down_sync(0xffffffff, tile[0], 1);
+    atomicAdd(y, v + time + read);
+}
+static void check(cudaError_t error)
+{
+    ++calls;
+    if (error != cudaSuccess) { std::cerr << "CUDA: " << cudaGetErrorString(error) << std::endl; exit(1); }
+}
+"""
+
+
+@needs_gcc
+@pytest.mark.usefixtures("cache")
+def test_what_a_convolution_uses_passes_the_screen_and_keeps_its_lines():
+    text = RIGHT_USES + submissions.RIGHT
+    answer = screened(text)
+    assert answer["problems"] == []
+    lines, after = text.splitlines(), answer["text"].splitlines()
+    assert '_Pragma("unroll 4")' in answer["text"]
+    for word in ("#include <cmath>", "__global__ void other", "void conv_forward(", "acc += "):
+        (place,) = [number for number, line in enumerate(lines) if word in line][:1]
+        assert word in after[place]
+    assert not any(line.startswith("#") and not line.startswith("#include <") for line in after)
+    assert screened(answer["text"])["text"] == answer["text"]
+    skeleton = assignment.Template((Path(assignment.__file__).parent / "templates" / "conv.cu").read_text())
+    assert screened(skeleton.substitute(name="hw"))["problems"] == []
+
+
+def test_a_problem_names_its_file_once():
+    assert grading.placed("a.cu", "a.cu: a.cu: a.cu:3:1: error: x") == "a.cu:3:1: error: x"
+    assert grading.placed("a.cu", "a.cu: a.cu: no function") == "a.cu: no function"
+    assert grading.placed("a.cu", "no answer") == "a.cu: no answer"
+
+
+def test_submissions_are_files_and_folders_and_no_links(tmp_path):
+    expected = submissions.write_oddities(tmp_path, tmp_path / "secret")
+    (tmp_path / "anna.cu").write_text("text")
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "mine.cu").write_text("text")
+    found = {each.name: each for each in grading.submissions(tmp_path)}
+    assert found.keys() == {*expected, "anna", "bert"}
+    assert found["bert"].read().text == "text"
+    for name, kind in expected.items():
+        with pytest.raises(UsageError, match=kind.says):
+            found[name].read()
+    (tmp_path / "bert.cu").write_text("other text")
+    found = {each.name: each.read().text for each in grading.submissions(tmp_path) if each.name.startswith("bert")}
+    assert found == {"bert": "text", "bert.cu": "other text"}
+    with pytest.raises(UsageError, match="no folder"):
+        grading.submissions(tmp_path / "nothing")
+
+
+# ---- Answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            b'{"problem": null}\n1234{"problem": "LaunchError"}\n{"problem": null}\n5678',
+            [b"1234", REASONS["LaunchError"], b"5678"],
+        ),
+        (b'{"problem": "H=17"}\n{"problem": 17}\n{"problem": null}\n1234', [EARLY, EARLY, b"1234"]),
+        (b'{"problem": null}\n1234', [b"1234", "stopped", "stopped"]),
+        (b'{"problem": null}\n12', ["stopped"] * 3),
+        (b"", ["stopped"] * 3),
+        (b"x" * 10000, ["stopped"] * 3),
+        (b'[1]\n{"problem": null}\n1234', ["stopped"] * 3),
+    ],
+)
+def test_truncated_or_forged_outputs_are_not_accepted(answer, expected):
+    assert list(parts(Ended(answer, 0, "stopped"), [4, 4, 4])) == expected
+
+
+NASTY = [
+    b"",
+    b"[" * 100_000,
+    b'{"said": ' + b"[" * 100_000,
+    b'{"said": [1, 2]}',
+    b'{"said": [[1], [2]], "problem": {"a": []}}',
+    b'{"said": [["launch x 1"], ["done"]]}',
+    b'{"problem": null, "problems": 1, "said": []}',
+    b"null",
+    b"\xff\xfe{}",
+    b'{"problem": ' + b"9" * 10_000 + b"}",
+]
+
+
+@pytest.mark.parametrize("answer", NASTY, ids=range(len(NASTY)))
+def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "run", lambda *words, **options: Ended(answer, 0))
+    monkeypatch.setattr(grading, "missing_environment", lambda build: {})
+    (tmp_path / "anna.cu").write_text(submissions.RIGHT)
+    grader = grading.Grader(MADE, BUBBLEWRAP, Path(), ())
+    (found,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (found.outcome, found.total) == (grading.FAILED, 0)
+    assert len(found.feedback["file"]) == 1
+    assert "the grader failed" not in found.feedback["file"][0]
+    monkeypatch.setattr(grading.Grader, "screened", lambda self, source: (source.text, []))
+    (found,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (found.outcome, found.total, len(found.feedback["file"])) == (grading.FAILED, 0, 1)
+    monkeypatch.setattr(grading.Grader, "told", lambda self, source: [])  # the later steps
+    (found,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (found.outcome, found.total) == (grading.GRADED, 0)
+
+
+def test_a_failure_of_the_grader_affects_one_submission(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading.Grader, "screened", lambda self, source: 1 / 0)
+    (tmp_path / "anna.cu").write_text(submissions.RIGHT)
+    (found,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
+    assert found.feedback["file"] == ["the grader failed: ZeroDivisionError: division by zero"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_is_out_of_reach_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: pytest.fail("Permission denied"))
+    worker.use_prepared(tmp_path / "nothing")
+    monkeypatch.setattr(worker.os, "access", lambda path, mode: False)
+    worker.use_prepared(tmp_path)
+
+
+@pytest.mark.usefixtures("cache")
+def test_one_process_at_a_time_prepares_what_sandboxes_read(monkeypatch):
+    said, compiled = [], []
+
+    def run(words, **options):
+        compiled.append(words[-1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(grading, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(grading, "missing_environment", lambda build: {})
+    monkeypatch.setattr(grading, "print_to_stderr", said.append)
+    with ThreadPoolExecutor(1) as pool:
+        with locked(cache_dir("sandbox"), print):
+            prepared = pool.submit(grading.prepare)
+            while not said and not prepared.done():
+                sleep(0.01)
+            assert (len(said), compiled) == (1, [])
+        assert prepared.result() == cache_dir("sandbox")
+    assert sorted(compiled) == sorted(grading.BUILDS)
+
+
+SECRET = "hidden17x23"
+
+
+def whatever(asked, given):
+    """An answer of a worker with words that a submission has learnt, wherever it may put words."""
+    job, sizes = json.loads(given), {letter: getattr(grading.PROBE, letter) for letter in assignment.LETTERS}
+    if job["kind"] == "tell" and job["asked"][0][0] == sizes:  # public
+        launch = ["launch k 1 1 1 1 1 1 0", "done"]
+        return Ended(json.dumps({"said": [launch] * len(job["asked"])}).encode(), 0)
+    if job["kind"] == "tell":
+        return asked
+    if job["kind"] == "outputs":
+        return Ended(f'{{"problem": "{SECRET}"}}\n'.encode() * len(job["runs"]), 17)
+    hidden = job["shapes"] != [grading.sizes_of(conv) for conv in grading.PUBLIC]
+    return Ended(json.dumps({"problems": [f"conv.cu:17: {SECRET}"] if hidden else []}).encode(), 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Ended(json.dumps({"problem": f"unsupported {SECRET}"}).encode(), 0),
+        Ended(b"", 17),
+        Ended(json.dumps({"said": [[f"launch {SECRET} 1 1 1 1 1 1 0", "done"]]}).encode(), 0),
+        None,
+    ],
+    ids=["a problem", "a status", "a launch", "each"],
+)
+def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypatch):
+    def run(words, given, *others, **options):
+        job = json.loads(given)
+        said = Ended(json.dumps({"said": [["launch k 1 1 1 1 1 1 0", "done"]] * len(job.get("asked", ()))}).encode(), 0)
+        return whatever(answer or said, given)
+
+    monkeypatch.setattr(sandbox, "run", run)
+    monkeypatch.setattr(grading, "missing_environment", lambda build: {})
+    (tmp_path / "anna.cu").write_text(submissions.RIGHT)
+    grader = grading.Grader(replace(MADE, screen=False), BUBBLEWRAP, Path(), ())
+    (found,) = map(grader.grade, grading.submissions(tmp_path))
+    said = {re.sub(r"^hidden shape \d: ", "", line) for lines in found.feedback.values() for line in lines}
+    assert re.sub(r" \(order \d\)", "", "".join(said)).find("17") < 0
+    assert SECRET not in "".join(said)
+    if answer:
+        assert said == {grading.UNTOLD}
+    else:
+        fixed = {EARLY, grading.HIDDEN_ONLY}
+        assert {re.sub(r" \(order \d\)", "", line) for line in said if not line.startswith("and ")} == fixed
+
+
+def test_outputs_are_called_wrong_without_their_values():
+    conv = grading.PROBE
+    for data, fixed in (
+        (grading.UNIFORM, "differ by more than the tolerance"),
+        (grading.INTEGERS, "wrong on integers"),
+    ):
+        x, w = grading.inputs(conv, 1, data, 1)
+        problem = grading.fault(conv, x, w, np.full(conv.y_shape(1), 171717.0, np.float32), data)
+        assert problem.endswith(fixed)
+        assert "17" not in problem
+
+
+def test_feedback_is_short():
+    found = Grade("x")
+    found.say("races", [f"line {number} {'x' * 100_000}" for number in range(50)])
+    assert len(found.feedback["races"]) == grading.MOST_LINES + 1
+    assert max(map(len, found.feedback["races"])) == grading.LINE_LENGTH
+    assert grading.line_of("a\nb\x1b[31m\u202e" + "c" * 1000) == ("a b?[31m?" + "c" * 1000)[: grading.LINE_LENGTH]
+
+
+ODD_NAMES = [
+    "x y!z",
+    "x!y z",
+    "x_y_z",
+    "a" * 100 + "b",
+    "a" * 100 + "c",
+    "0" + "\u8a66" * 80,
+    "bob",
+    "bob.cu",
+    "Bob",
+    ".",
+    "..",
+    ".hidden",
+    "",
+    "\udcff\udcfe",
+    "\udcff\udcfd",
+    "-rf",
+    "../up",
+    "new\nline",
+]
+
+
+def test_every_name_has_a_feedback_file_of_its_own(tmp_path):
+    names = [*ODD_NAMES, *(scores.file_name(name) for name in ODD_NAMES)]  # as who knows how files are named
+    grades = [Grade(name) for name in dict.fromkeys(names)]
+    scores.write(grades, MADE, tmp_path, False, "")
+    files = {scores.file_name(grade.submission) for grade in grades}
+    assert len(files) == len(grades)
+    assert {path.name for path in (tmp_path / scores.FEEDBACK).iterdir()} == {f"{file}.txt" for file in files}
+    assert max(len(f"{file}.txt.12345678.tmp".encode()) for file in files) <= 255
+
+
+@pytest.mark.parametrize("place", ["loop/scores", "x" * 300, "file/scores", "readonly/scores"])
+def test_scores_that_cannot_be_written_are_one_line_before_anything_is_graded(place, tmp_path, monkeypatch, capsys):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_text("")
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "anna.cu").write_text("")
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", lambda: pytest.fail("too late"))
+    if place.startswith("readonly"):
+
+        def read_only(*_, **__):
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(scores, "_write", read_only)
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / place), "--backend", "host"]
+    assert grade.main(words) == 2
+    said = capsys.readouterr().err
+    assert "cannot write the scores into" in said
+    assert said.count("\n") == 1
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and its text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text = set(), ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_submission_names_are_escaped_in_scores(tmp_path):
+    name = '=1+1<script>alert("x")</script>'
+    bad = Grade(name, grading.FAILED, {"correct": 1.0}, {"file": ["@SUM(A1)<img src=x>"]})
+    good = Grade("../up", points={"correct": 45.0}, op_time=1.5)
+    scores.write([bad, good], MADE, tmp_path, True, "note & note")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / scores.CSV).read_text())))
+    assert [row["submission"] for row in rows] == [f"'{name}", "../up"]
+    assert rows[1]["op time (ms)"] == "1.5000"
+    assert rows[0]["total"] == "1"
+    page = Tags((tmp_path / scores.PAGE).read_text())
+    assert not page.tags & {"script", "img"}
+    assert name in page.text
+    assert "@SUM(A1)<img src=x>" in page.text
+    files = sorted(path.name for path in (tmp_path / scores.FEEDBACK).iterdir())
+    assert len(files) == 2
+    assert all(re.fullmatch(r"[\w-][\w.-]*", file) for file in files)
+    assert "1 of 100 points" in (tmp_path / scores.FEEDBACK / f"{scores.file_name(name)}.txt").read_text()
+
+
+# ---- Whole submissions -----------------------------------------------------------------------------------------------
+
+KINDS = submissions.kinds
+EXAMPLES = ("forges-an-answer", "harmless", "wrong-no-barrier", "fork-bomb")
+NEIGHBOURS = ("spins-in-children", "right-tile-8", "prints-shapes-at-exit")
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """A few submissions, graded on two shapes; one combines all attacks that must have no effect.
+
+    The fork bomb runs until its time is up, so it is graded with a short limit.
+    """
+    if problem := sandbox.missing(BUBBLEWRAP):
+        pytest.skip(problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submissions, "kinds", few)
+        shortly = replace(submissions.LIMITS, cpu_seconds=5)
+        first = submissions.graded(4, tmp_path_factory.mktemp("course"), EXAMPLES[:3])  # the fourth has an odd name
+        last = submissions.graded(1, tmp_path_factory.mktemp("bomb"), EXAMPLES[3:], shortly)
+    return {part: first[part] + last[part] for part in ("unexpected", "rows")}
+
+
+def few(secret, others, port):
+    """The examples: a forged answer, the harmless attacks in one, a race, and a fork bomb."""
+    every = {kind.name: kind for kind in KINDS(secret, others, port)}
+    code = " ".join(f"{{ {each} }}" for each in submissions.harmless(secret, others, port).values())
+    every["harmless"] = replace(every["connects"], name="harmless", text=submissions.on_load(code))
+    return [every[name] for name in EXAMPLES]
+
+
+@needs_gcc
+def test_grades_are_as_expected_and_nothing_is_harmed(graded):
+    assert graded["unexpected"] == []
+    totals = {row["kind"]: row.get("total") for row in graded["rows"]}
+    assert totals["harmless"] == "85"
+    assert totals["fork-bomb"] == "0"
+    assert len(totals) == 8
+
+
+@needs_gcc
+def test_feedback_names_the_student_s_line(graded):
+    (row,) = [row for row in graded["rows"] if row["kind"] == "wrong-no-barrier"]
+    assert float(row["total"]) == 0
+    line = 1 + submissions.RIGHT[: submissions.RIGHT.index("acc += x4d")].count("\n")
+    assert f"conv.cu:{line - 1}" in row["feedback"]
+
+
+def test_op_times_need_a_gpu(monkeypatch):
+    monkeypatch.setattr(timing, "choose_executor", lambda backend: type("Host", (), {"measures": False})())
+    assert timing.gpu("auto") is None
+    assert timing.asked(10)[-1] == 10
+    assert set(range(1, 4)) <= set(timing.asked(10000))
+
+
+@needs_gcc
+def test_a_right_submission_beside_one_that_takes_all_it_can_keeps_its_points(tmp_path):
+    if problem := sandbox.missing(BUBBLEWRAP):
+        pytest.skip(problem)
+    limits = replace(submissions.LIMITS, cpu_seconds=30)
+    found = submissions.graded(len(NEIGHBOURS), tmp_path, NEIGHBOURS, limits, jobs=2)
+    assert found["unexpected"] == []
+    points = {row["kind"]: row.get("points") for row in found["rows"]}
+    assert points["right-tile-8"] == "correct 45, exact 15, addresses 10, races 10, async 5"
+
+
+def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "anna.cu").write_text("")
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / "scores"), "--backend", "host"]
+    assert grade.main([*words, "--only", "bert"]) == 2
+    assert "no submission bert" in capsys.readouterr().err
+    monkeypatch.setattr(sandbox, "missing", lambda kind: f"no {kind}: do this")
+    assert grade.main(words) == 1
+    assert (
+        capsys.readouterr().err.strip()
+        == "error: no bubblewrap: do this, or use --own-container in a container for grading"
+    )
+    assert grade.main([*words, "--own-container"]) == 1
+    assert capsys.readouterr().err.strip() == "error: no container: do this"
+    assert not (tmp_path / "scores").exists()
+
+
+def test_the_recorded_submissions_were_graded_in_the_sandbox_as_expected():
+    record = json.loads(submissions.OUT.read_text())
+    assert record["unexpected"] == []
+    assert record["sandbox"] == BUBBLEWRAP
+
+
+@needs_gcc
+def test_who_times_a_submission_verifies_it_first():
+    if problem := sandbox.missing(BUBBLEWRAP):
+        pytest.skip(problem)
+    made = replace(MADE, N=2, screen=False, limits=submissions.LIMITS)
+    grader = grading.Grader(made, BUBBLEWRAP, grading.prepare(), ())
+    with pytest.raises(grading.Failed, match="layer 1: wrong"):
+        timing.Gpu("host", None).time(grader, grading.Source(submissions.RIGHT.replace("acc = 0.0f;", "acc = 1.0f;")))
+
+
+@needs_gcc
+def test_machine_code_for_op_times_is_compiled_in_the_sandbox(monkeypatch):
+    try:
+        nvcc.find_nvcc()
+    except MissingTool:
+        pytest.skip("no nvcc on this machine")
+    jobs = []
+    monkeypatch.setattr(timing, "in_a_process", lambda job: jobs.append(job) or {"ms": 2.5})
+    made = replace(MADE, N=3, limits=submissions.LIMITS)
+    if problem := sandbox.missing(BUBBLEWRAP):
+        pytest.skip(problem)
+    grader = grading.Grader(made, BUBBLEWRAP, grading.prepare(), ())
+    source = grading.Source(submissions.RIGHT)
+    assert timing.Gpu("cuda", "90a").time(grader, source) == 2.5
+    assert [b64decode(each)[:4] for each in jobs[0]["cubins"]] == [b"\x7fELF"] * 2
+    with pytest.raises(grading.Failed, match=r"conv\.cu: .*compute_1a"):
+        timing.Gpu("cuda", "1a").time(grader, source)
+
+
+PRINTS = """
+import ctypes, sys
+from alexconv.grade import timing
+
+def timed(job):
+    libc = ctypes.CDLL(None)  # as a kernel's printf: into a buffer that is written when it is full, and at the end
+    libc.printf(b"%4096s", b'{"ms": 0.001, "told": ')
+    libc.printf(b"}")
+    return {"ms": 5.0}
+
+timing.timed = timed
+sys.exit(timing.run_one())
+"""
+
+
+def test_an_op_time_is_not_what_a_kernel_prints():
+    done = subprocess.run([sys.executable, "-c", PRINTS], input=b"{}", capture_output=True, check=True)
+    assert json.loads(done.stdout) == {"ms": 5.0}
+
+
+def test_a_process_that_times_has_a_time_limit(monkeypatch):
+    monkeypatch.setattr(timing, "SECONDS", 0.01)
+    assert "no op time after 0.01 s" in timing.in_a_process({})["problem"]

@@ -1,0 +1,135 @@
+"""``tune --predict`` and ``run --predict``: what is pruned, shown and recorded, from stored machine code."""
+
+from dataclasses import replace
+
+import pytest
+import stored_code
+
+from alexconv import run
+from alexconv.errors import MissingTool, UsageError
+from alexconv.executors.host.buffers import HostBuffers
+from alexconv.executors.host.executor import HostExecutor
+from alexconv.kernels.bound import BoundRung
+from alexconv.planning.points import Point
+from alexconv.predict import accuracy, gpu, model
+from alexconv.predict.disassembly import UnknownInstruction
+from alexconv.predict.predictions import TYPE, KernelCache, predict_points
+from alexconv.records.store import read
+from alexconv.tune import __main__ as tune
+
+H200 = gpu.load("h200")
+
+
+@pytest.fixture(autouse=True)
+def stored_kernels(monkeypatch):
+    """The tests' stored machine code in place of the compiler; any other kernel has an unknown instruction."""
+    programs = {}
+    for each in stored_code.stored()["points"]:
+        point = accuracy.as_point(each["point"])
+        programs[point.rung, point.conv, tuple(sorted(point.constants.items()))] = each["program"]
+
+    def kernels(bound: BoundRung, _: gpu.Gpu) -> dict[str, model.Kernel]:
+        program = programs.get((bound.rung.name, bound.conv, tuple(sorted(bound.constants.items()))))
+        if program is None:
+            raise UnknownInstruction("an unknown instruction")
+        return stored_code.kernels(program)
+
+    monkeypatch.setattr(model, "compile_kernels", kernels)
+
+
+class SteadyPoint(HostBuffers):
+    """Computed on the CPU; claims to take a millisecond."""
+
+    def measure(self, seconds):
+        return {"kernel": [1.0] * 3}
+
+
+class SteadyGpu(HostExecutor):
+    """The host executor with times."""
+
+    measures = True
+
+    def header(self):
+        return {**super().header(), "name": "made-up GPU", "compute_capability": [9, 0], "toolkit": "13.0"}
+
+    def open(self, program, plan, x, w, transfer, bias=None):
+        return SteadyPoint(self.runtime, program, plan, x, w, transfer, bias)
+
+
+def stored_points(rung, **constants):
+    """The stored points of a rung with these constants, for one image."""
+    points = [accuracy.as_point(each["point"]) for each in stored_code.stored()["points"]]
+    chosen = [each for each in points if each.rung == rung and each.workload == "lenet-70-k5"]
+    return [replace(each, N=1) for each in chosen if constants.items() <= each.constants.items()]
+
+
+def milliseconds(points):
+    return {found.point: found.milliseconds for found in predict_points(points, H200, KernelCache())}
+
+
+def test_what_is_predicted_slow_is_pruned_but_never_the_default(capsys):
+    points = stored_points("fused-unroll-matmul", RESTRICT=0, UNROLL=1)
+    times = milliseconds(points)
+    limit = (1 + tune.PRUNED) * min(times.values())
+    fast = [point for point in points if times[point] <= limit]
+    slow = [point for point in points if times[point] > limit]
+    assert len(fast) > 1
+    assert {6, 32} <= {point.constants["TILE"] for point in slow}, "which take 2.5 and 1.25 times as long on an H200"
+    promising = tune.prunes(H200.device)
+    assert promising([fast[0], *slow, *fast[1:]]) == fast
+    assert f"{len(fast)} of {len(points)} candidates are predicted to be fast" in capsys.readouterr().out
+    assert promising([slow[0], *fast]) == [slow[0], *fast]
+
+
+def test_points_that_the_model_cannot_predict_are_run():
+    known = stored_points("tiled", RESTRICT=0)
+    strange = replace(known[0], constants={**known[0].constants, "TILE": 10})
+    fastest = min(known, key=milliseconds(known).get)
+    assert tune.prunes(H200.device)([fastest, strange]) == [fastest, strange]
+
+
+def test_a_gpu_without_a_description_is_a_usage_error():
+    with pytest.raises(UsageError, match="no model of Nobody's GPU: times can be predicted for"):
+        tune.prunes(replace(H200.device, name="Nobody's GPU"))
+
+
+@pytest.mark.parametrize("option, tried", [([], [0, 1]), (["--predict"], [0])])
+def test_a_search_runs_what_is_predicted_fast(tmp_path, cache, option, tried):
+    pytest.importorskip("optuna")
+    out = tmp_path / "tuning.jsonl"
+    asked = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "2", "--rungs", "tiled", "--set", "UNROLL=0,1"]
+    options = tune.parser().parse_args([*asked, "--constants", "UNROLL", "--out", str(out), *option])
+    (search,) = tune.tune(options, SteadyGpu(), "the command")
+    for records in (search.records, read([out]).points):
+        assert [each["point"]["constants"]["UNROLL"] for each in records if "again" not in each] == tried
+
+
+RUN = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]
+
+
+def test_a_run_records_predicted_times_apart_from_measured_ones(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    out = tmp_path / "r.jsonl"
+    assert run.main([*RUN, "--predict", "--out", str(out)]) == 0
+    records = read([out])
+    assert all(not record["samples"] for record in records.points)
+    predicted = [header for header in records.headers.values() if header["type"] == TYPE]
+    assert [each["point"]["rung"] for each in predicted] == ["direct-register", "channels"]
+    points = [Point(**record["point"]) for record in records.points]
+    for found, expected in zip(predicted, predict_points(points, H200, KernelCache()), strict=True):
+        assert found["ms"] == pytest.approx(expected.milliseconds)
+        assert found["run"] in records.headers
+    shown = capsys.readouterr().out
+    assert shown.count("on NVIDIA H200, predicted:") == 2
+    assert "there are no GPU times" in shown
+
+
+def test_a_run_keeps_its_points_where_nothing_can_be_predicted(tmp_path, capsys, monkeypatch):
+    def missing(*_):
+        raise MissingTool("nvdisasm is not on this machine")
+
+    monkeypatch.setattr(model, "compile_kernels", missing)
+    out = tmp_path / "r.jsonl"
+    assert run.main([*RUN[:3], "direct-register", *RUN[4:], "--predict", "--out", str(out)]) == 1
+    assert [record["status"] for record in read([out]).points] == ["ok"]
+    assert capsys.readouterr().err.splitlines()[-1].endswith("nvdisasm is not on this machine")

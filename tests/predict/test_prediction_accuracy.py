@@ -1,0 +1,102 @@
+"""Predicted times of stored machine code against what an H200 measured, and the page that tells how good they are."""
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import stored_code
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.predict import accuracy, gpu, model, page
+from alexconv.predict.disassembly import UnknownInstruction
+from alexconv.predict.predictions import PointPrediction, lines, predict_points
+from alexconv.records.store import RecordFile, read
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+H200 = gpu.load("h200")
+
+
+def quick(point) -> bool:
+    """Whether the model is done with a point within about a second."""
+    return point["N"] == 1 or RUNGS[point["rung"]].family in ("mma", "gemm") or point["workload"] != "alexnet"
+
+
+POINTS = [each for each in stored_code.stored()["points"] if quick(each["point"])]
+
+
+@pytest.fixture(scope="module")
+def ratios() -> list[tuple[float, float]]:
+    """Predicted and measured milliseconds of the stored points."""
+    return [(predicted(each).milliseconds, each["ms"]) for each in POINTS]
+
+
+def predicted(stored) -> PointPrediction:
+    point = accuracy.as_point(stored["point"])
+    (found,) = predict_points([point], H200, lambda bound, _: stored_code.kernels(stored["program"]))
+    return found
+
+
+def of(rung: str, N: int) -> PointPrediction:
+    points = stored_code.stored()["points"]
+    return predicted(next(each for each in points if each["point"]["rung"] == rung and each["point"]["N"] == N))
+
+
+def test_at_least_forty_stored_points_are_predicted_well(ratios):
+    assert len(ratios) >= 40
+    found = [abs(a / b - 1) for a, b in ratios]
+    assert fmean(found) < 0.15  # points that are quick have few blocks, where the model is at its worst
+    assert max(found) < 0.45
+    assert accuracy.spearman([a for a, _ in ratios], [b for _, b in ratios]) > 0.98
+
+
+def test_a_prediction_says_what_limits_it_and_how_busy_each_unit_is():
+    found = of("direct-register", 1)
+    (launch,) = found.launches
+    assert launch.limiting == "L1 and shared memory"
+    assert all(0 <= share < 1.3 for share in launch.utilisation.values())
+    low, high = found.band()
+    assert low < found.milliseconds < high
+    metrics = found.record()["launches"][0]["metrics"]
+    assert metrics["global_load_sectors_per_request"] == pytest.approx(2.95, rel=0.02)  # Nsight Compute's, N = 128
+    assert metrics["registers"] > 16
+
+
+def test_the_cycles_of_all_source_lines_are_all_cycles():
+    stored = next(each for each in POINTS if each["point"]["rung"] == "mma-half")
+    found = predicted(stored)
+    kernel = stored_code.kernels(stored["program"])[found.launches[0].entry]
+    shares = lines(kernel, found.launches[0])
+    assert sum(line.cycles for line in shares) == pytest.approx(1)
+    assert sum(line.issued for line in shares) == pytest.approx(1)
+    assert shares[0].cycles >= shares[-1].cycles
+
+
+def test_a_faster_gpu_takes_less_time():
+    stored = next(each for each in POINTS if each["point"]["rung"] == "direct-register")
+    point = accuracy.as_point(stored["point"])
+    bound = BoundRung(RUNGS[point.rung], point.conv, point.constants)
+    slow = gpu.Gpu("slow", "slow", (9, 0), False, {**H200.values, "device": {**H200.values["device"], "clock_hz": 1e9}})
+    kernels = stored_code.kernels(stored["program"])
+    fast, slower = (sum(each.seconds for each in model.predict(bound, kernels, point.N, on)) for on in (H200, slow))
+    assert slower > 1.5 * fast
+
+
+def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
+    point = accuracy.as_point(POINTS[0]["point"])
+
+    def unknown(bound, on):
+        raise UnknownInstruction("the model does not know the opcode FROBNICATE")
+
+    (found,) = predict_points([point], H200, unknown)
+    file = RecordFile(tmp_path / "predictions.jsonl")
+    file.header("prediction", found.record())
+    (record,) = accuracy.predictions_in(read([file.path])).values()
+    assert (record["status"], record["reason"]) == ("refused", "the model does not know the opcode FROBNICATE")
+
+
+def test_the_band_is_that_of_the_points_that_are_not_held_out():
+    known = page.known_pairs(CHECKOUT / "results")
+    below, above = page.band([pair for pair in known if not pair.held_out])
+    assert H200["accuracy.below"] == pytest.approx(below, abs=0.006)
+    assert H200["accuracy.above"] == pytest.approx(above, abs=0.006)

@@ -1,0 +1,81 @@
+"""The table of measured rungs that auto goes by."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import H200, Problem
+from alexconv.records.store import RecordFile
+from alexconv.shapes import WORKLOADS
+from alexconv.tune import measured
+from alexconv.tune.auto import contenders
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts" / "measure"))
+import auto_table
+
+sys.path.pop(0)
+
+LAYERS = {
+    measured.name_of(conv, N, precision, layout): (conv, N, precision, layout)
+    for name in ("alexnet", "resnet50", "vgg16", "convnet-benchmarks")
+    for conv in WORKLOADS[name].layers
+    for N in (1, 32, 128)
+    for precision in ("fp32", "fp32-tile", "tf32", "fp16", "half")
+    for layout in ("nchw", "nhwc")
+}
+
+
+def test_every_entry_is_a_rung_that_takes_the_layer():
+    entries = measured.table()[H200.name]
+    assert set(entries) <= set(LAYERS)
+    for name in entries:
+        conv, N, precision, layout = LAYERS[name]
+        found = measured.fastest(H200, conv, N, precision, layout)
+        assert found and found.rung.layout == layout, name
+        assert not found.rung.refuses(Problem(conv, N, found.constants, H200))
+
+
+def test_what_was_not_measured_is_not_in_the_table(monkeypatch):
+    conv = WORKLOADS["resnet50"].layer(5)
+    name = measured.name_of(conv, 32, "tf32", "nhwc")
+    rung = RUNGS["wgmma-floats"]
+    constants = rung.resolve(conv, {"TILE_PIXELS": 128}, 32)
+    monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {rung.name: constants}}})
+    found = measured.fastest(H200, conv, 32, "tf32", "nhwc")
+    assert found and (found.rung, found.constants) == (rung, constants)
+    assert measured.fastest(H200, conv, 33, "tf32", "nhwc") is None
+    assert measured.fastest(H200, conv, 32, "fp32", "nhwc") is None
+    monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {rung.name: {"TILE": 8}}}})
+    assert measured.fastest(H200, conv, 32, "tf32", "nhwc") is None  # of other constants than the rung has today
+
+
+def choices_record(conv, ms, **more):
+    """A record of type library-choices, of rungs' times by name and constants."""
+    times = {json.dumps([rung, list(constants.items())]): took for (rung, constants), took in ms}
+    facts = {"conv": asdict(conv), "N": 32, "precision": "fp16", "graph_ms": {"cudnn-nhwc": 0.01, **times}}
+    return {**facts, **more}
+
+
+def test_times_of_calls_replace_those_of_points(tmp_path):
+    conv, rung = WORKLOADS["resnet50"].layer(22), RUNGS["wgmma-half-split-k"]
+    (least,) = contenders(H200, conv, 32, {"fp16"}, "nhwc", 1)
+    large = rung.resolve(conv, {"TILE_PIXELS": 128, "TILE_FILTERS": 64}, 32)
+    file = RecordFile(tmp_path / "choices.jsonl")
+    file.header(
+        "library-choices",
+        choices_record(conv, [((least.rung.name, least.constants), 0.012), ((rung.name, large), 0.009)]),
+    )
+    half, floats = (
+        BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {}, 32)) for name in ("wgmma-half", "wgmma-floats")
+    )
+    measured = {"half": (0.001, half), "floats": (0.02, floats)}
+    (record,) = auto_table.read([tmp_path / "choices.jsonl"]).headers.values()
+    auto_table.take(measured, record)
+    assert "half" not in measured and measured["floats"] == (0.02, floats)
+    assert sorted(ms for ms, _ in measured.values()) == [0.009, 0.012, 0.02]
+    found = dict(auto_table.entries(conv, 32, auto_table.times([tmp_path / "choices.jsonl"])[conv, 32]))
+    best = found[auto_table.name_of(conv, 32, "fp16", "nhwc")]
+    assert (best.rung, dict(best.constants)) == (rung, large)
