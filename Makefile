@@ -1,10 +1,10 @@
 # make study          run AlexNet's five layers into study/: N=128 on an NVIDIA GPU, else N=1 on the CPU; resumes where
 #                     it stopped
 # make site           the report's pages from the record files in results/, with the book: site/index.html
-# make report         tables and figures of the same: README.md, pages of docs/, docs/report/
+# make report         tables and figures of the same: README.md, docs/
 # make test           tests; what needs a tool that is missing is skipped, with the reason
 # make lint           linters and types; another version than LOCK's may judge otherwise
-# make attack         all trials of tests/attacks and scripts/mutants.py, an hour or two; docs/trust.md
+# make attack         all trials of tests/attacks and scripts/attack, an hour or two; docs/trust.md and course.md
 # make dist           source distribution and wheel into dist/, reproducible byte for byte
 # make lock           regenerate .ci/lock.txt: the versions, with their hashes, that CI tests
 # make advisories     known advisories about these versions
@@ -36,8 +36,6 @@ endif
 
 # Named after its contents: another interpreter, a new GPU or a changed pyproject.toml makes a new environment.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-# Predictions and counters for the report.
-MORE_RECORDS := predicted/h200.jsonl book/h200-profile.jsonl
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)$(if $(LOCK),-locked)
 TOOLS := build/tools
 
@@ -52,28 +50,10 @@ study: $(READY) tools
 
 site: $(READY)
 	rm -rf site
-	$(BIN)/python -m alexconv.reports.book results docs/book site/book
-	$(BIN)/python -m alexconv.reports results/*.jsonl $(addprefix results/,$(MORE_RECORDS)) -o site
+	$(BIN)/python -m alexconv.reports.build --site site
 
-report: site
-	rm -rf docs/report
-	mkdir -p docs/report/figures
-	cp -r site/report.md site/tables docs/report
-	cp site/figures/*.svg docs/report/figures
-	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
-	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
-	$(BIN)/python scripts/predict_page.py
-	$(BIN)/python scripts/profile_page.py results/h200-profile.jsonl results/host/profile.jsonl docs/profile.md
-	$(BIN)/python scripts/course_page.py
-	$(BIN)/python scripts/hazard_mutants.py --page
-	$(BIN)/python scripts/hazard_sanitizers.py --page
-	$(BIN)/python scripts/trust_tables.py
-	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
-	$(BIN)/python -m alexconv.reports.commands results/h200-main-job.jsonl docs/commands.md
-	$(BIN)/python scripts/terminal_picture.py docs/terminal/run-gpu.svg --records results/h200-main-job.jsonl
-	$(BIN)/python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md
-	$(BIN)/python -m alexconv.reports.library results/library/*.jsonl docs/library.md
-	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md
+report: $(READY)
+	$(BIN)/python -m alexconv.reports.build
 
 # One worker more than cores, up to four: some tests wait for processes and time limits.
 WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? cores + 1 : 4)))
@@ -98,13 +78,13 @@ attack: $(READY) tools
 	ALEXCONV_ATTACK=36 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
 		$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m "not gpu" --timeout 7200 \
 		tests/attacks tests/cluster/test_cluster.py tests/check/test_false_alarms.py
-	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --jobs $(CORES) --forget
-	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --jobs $(CORES) --again
-	$(BIN)/python scripts/trust_tables.py
-	$(BIN)/python scripts/course_submissions.py
+	$(BIN)/python scripts/attack/mutants.py results/trust/mutants.jsonl --jobs $(CORES)
+	$(BIN)/python scripts/attack/hazard_mutants.py
+	$(BIN)/python scripts/attack/course_submissions.py
+	$(BIN)/python -m alexconv.reports.build
 
 dist: $(READY)
-	$(BIN)/python scripts/dist.py dist
+	$(BIN)/python scripts/release/dist.py dist
 
 # uv and pip-audit have their own environment: in .venv they would be locked and checked too.
 lock: $(TOOLS)
@@ -112,7 +92,7 @@ lock: $(TOOLS)
 		--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links -o .ci/lock.txt pyproject.toml
 
 advisories: $(TOOLS)
-	$(PYTHON) scripts/advisories.py --pip-audit $(TOOLS)/bin/pip-audit
+	$(PYTHON) scripts/release/advisories.py --pip-audit $(TOOLS)/bin/pip-audit
 
 $(TOOLS):
 	$(PYTHON) -m venv $@
@@ -135,7 +115,7 @@ ifdef LOCK
 endif
 ifneq ($(findstring toolkit,$(EXTRAS)),)
 	$(BIN)/python -m pip install -q -e '.[toolkit]'
-	$(BIN)/python scripts/pycuda_for_wheels.py
+	$(BIN)/python scripts/release/pycuda_for_wheels.py
 endif
 	$(BIN)/python -m pip install -q $(if $(LOCK),--no-build-isolation) -e '.[$(EXTRAS)]'
 	@touch $@

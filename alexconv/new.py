@@ -42,7 +42,6 @@ REPLACED = """replace(
     alias="{name}",
     parent="{like}",
     file="{file}",
-    formerly=(),
 )"""
 README = """# {name}
 

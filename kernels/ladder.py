@@ -41,12 +41,10 @@ _ladder = [
 ]
 _rungs = {rung.name: rung for rung in _ladder}
 _aliases = {rung.alias: rung.name for rung in _ladder}
-_former_names = {name: rung.name for rung in _ladder for name in rung.formerly}
 
 LADDER: Sequence[Rung] = _ladder
 RUNGS: Mapping[str, Rung] = MappingProxyType(_rungs)
 ALIASES: Mapping[str, str] = MappingProxyType(_aliases)
-FORMER_NAMES: Mapping[str, str] = MappingProxyType(_former_names)
 
 # Abbreviations of the AlexNet study that name a rung with a transfer.
 TRANSFER_ALIASES: Mapping[str, tuple[str, str]] = MappingProxyType({"um": ("direct", "managed")})
@@ -57,4 +55,3 @@ def join(rung: Rung) -> None:
     _ladder.append(rung)
     _rungs[rung.name] = rung
     _aliases[rung.alias] = rung.name
-    _former_names.update(dict.fromkeys(rung.formerly, rung.name))

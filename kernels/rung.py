@@ -14,11 +14,10 @@ that a kernel can assert (``defines``):
 Names are the ladder's in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device, Pro
 from alexconv.shapes import Conv
 
 Dims = tuple[int, int, int]
-Value = TypeVar("Value")
 
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
@@ -52,7 +50,6 @@ class Constant:
     matters: Callable[[Problem], bool] = lambda p: True  # false where every value gives the same kernel
     ceiling: Callable[[Problem], int] | None = None  # up to which the planner may raise it to save scratch memory
     least: int = 1
-    formerly: tuple[str, ...] = ()  # its names in older records
 
     @property
     def allowed(self) -> str:
@@ -118,7 +115,6 @@ class Launch:
     # Programmatic dependent launch: the kernel may start while the previous one on its stream still runs, and calls
     # griddepcontrol.wait before it touches anything but prepared arrays.
     pdl: bool = False
-    formerly: tuple[str, ...] = ()  # the entry point's names in older records
     stores: bool = False  # stores outputs, so it takes the layer's bias, if there is one, as its last argument
 
 
@@ -169,7 +165,6 @@ class Rung:
     exact_capability: bool = False  # no later generation has the instructions
     tensor_factors: str = ""  # operand type of the tensor cores, fp16 or tf32; empty on CUDA cores
     products: int | None = 1  # computed for each product of the layer; None: depends on the shape
-    formerly: tuple[str, ...] = ()  # its names in older records
     takes: tuple[str, ...] = ()  # features of a layer (alexconv.shapes.FEATURES) beyond the studies' contract
 
     def __post_init__(self) -> None:
@@ -193,16 +188,6 @@ class Rung:
                 raise ValueError(f"{constant.name} of {self.name} is {constant.allowed}, not {value}")
             values[constant.name] = value if constant.matters(problem) else constant.default(problem)
         return values
-
-    def present_names(self, constants: Mapping[str, Value]) -> dict[str, Value]:
-        """Renames constants of an older record or command to their present names."""
-        now = {name: constant.name for constant in self.constants for name in constant.formerly}
-        return {now.get(name, name): value for name, value in constants.items()}
-
-    def present_entry(self, entry: str) -> str:
-        """The present name of an entry point in an older record."""
-        launches = (*self.prepare, *self.launches)
-        return next((launch.entry for launch in launches if entry in launch.formerly), entry)
 
     def x_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """The input array in the rung's layout."""

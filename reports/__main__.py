@@ -7,11 +7,8 @@ from pathlib import Path
 
 from alexconv.options import exits_cleanly, program
 from alexconv.own.folders import add_own
-from alexconv.records.store import joined, read_file
-from alexconv.reports.comparison import gathered
-from alexconv.reports.measurements import measurements, name_of
 from alexconv.reports.page import write
-from alexconv.reports.site import compose
+from alexconv.reports.site import report_of
 
 
 @exits_cleanly
@@ -23,9 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", metavar="NAME", help="which device's points, where the files hold several GPUs'")
     add_own(parser)
     options = parser.parse_args(arguments)
-    by_file = {path: read_file(path) for path in options.files}
-    found = measurements(joined(by_file.values()), options.device)
-    report = compose(found, gathered(by_file, name_of(found.device)))
+    report = report_of(options.files, options.device)
     page = write(report, options.out)
     counts = len(report.pages), len(list(report.tables())), len(list(report.plots()))
     print("{}: {} pages, {} tables, {} figures".format(page, *counts))

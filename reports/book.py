@@ -1,14 +1,8 @@
-"""The book: chapters from templates, with excerpts of the kernels, times, predictions, counters and drawings.
+"""The book: chapters from templates, with excerpts of the kernels, times, predictions, counters and drawings."""
 
-python -m alexconv.reports.book results docs/book [site/book] [--check]
-"""
-
-import argparse
-import json
 import re
-import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -22,7 +16,6 @@ from matplotlib import rc_context
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
-from alexconv.options import exits_cleanly, program
 from alexconv.records.store import Record, read
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.style import RC, svg_text
@@ -79,6 +72,9 @@ class Sources:
     def _points(self, file: str) -> list[Record]:
         return [record for record in read([self._results / file]).latest() if record["point"]["N"] == N]
 
+    def _headers(self, file: str, kind: str) -> list[Record]:
+        return [header for header in read([self._results / file]).headers.values() if header["type"] == kind]
+
     @cached_property
     def _records(self) -> dict[tuple[str, int], Record]:
         return {
@@ -99,10 +95,9 @@ class Sources:
     @cached_property
     def _predicted(self) -> dict[tuple[str, int], float]:
         found = {}
-        for line in (self._results / PREDICTED).read_text().splitlines():
-            record = json.loads(line)
-            point = record.get("point")
-            if record["type"] == "prediction" and record["status"] == "ok" and point["N"] == N:
+        for record in self._headers(PREDICTED, "prediction"):
+            point = record["point"]
+            if record["status"] == "ok" and point["N"] == N:
                 rung, conv = RUNGS.get(point["rung"]), WORKLOADS[point["workload"]].layer(point["layer"])
                 if point["workload"] == "alexnet" and rung and point["constants"] == rung.resolve(conv, {}, N):
                     found[point["rung"], point["layer"]] = float(record["ms"])
@@ -110,17 +105,12 @@ class Sources:
 
     @cached_property
     def _counters(self) -> dict[tuple[str, str], Mapping[str, float]]:
-        found = {}
-        for line in (self._results / COUNTERS).read_text().splitlines():
-            record = json.loads(line)
-            if record["type"] == "profile":
-                found[record["point"]["rung"], record["entry"]] = record["metrics"]
-        return found
+        found = self._headers(COUNTERS, "profile")
+        return {(record["point"]["rung"], record["entry"]): record["metrics"] for record in found}
 
     @cached_property
     def _roofs(self) -> Mapping[str, float]:
-        lines = map(json.loads, (self._results / CEILINGS).read_text().splitlines())
-        roofs: Mapping[str, float] = [record for record in lines if record["type"] == "ceilings"][-1]["flops"]
+        roofs: Mapping[str, float] = self._headers(CEILINGS, "ceilings")[-1]["flops"]
         return roofs
 
     # ---- What templates call
@@ -337,49 +327,3 @@ HTML = """<!doctype html>
 {body}</main>
 </html>
 """
-
-
-def outdated(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """The files of a folder that are stale, missing or superfluous."""
-    wrong = [folder / name for name, text in files.items() if not _is(folder / name, text)]
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return wrong + [folder / name for name in sorted(there - files.keys())]
-
-
-def _is(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text() == text
-
-
-def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Makes the files a folder's only ones."""
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    for path in outdated(folder, files):
-        path.unlink()
-
-
-@exits_cleanly
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the book and its pages, or names those that are stale; returns the exit status."""
-    options = argparse.ArgumentParser(prog=program("alexconv.reports.book"), description=__doc__)
-    options.add_argument("results", type=Path, help="folder of the record files")
-    options.add_argument("book", type=Path, help="folder for Markdown and drawings")
-    options.add_argument("site", type=Path, nargs="?", help="folder for HTML pages")
-    options.add_argument("--check", action="store_true", help="write nothing; the exit status is 1 if a file is stale")
-    chosen = options.parse_args(arguments)
-    files = dict(pages(chosen.results))
-    folders = {chosen.book: files} | ({chosen.site: dict(site(files))} if chosen.site else {})
-    stale = [path for folder, texts in folders.items() for path in outdated(folder, texts)]
-    if chosen.check:
-        if stale:
-            print(f"stale: {', '.join(map(str, stale))}: run make report", file=sys.stderr)
-        return 1 if stale else 0
-    for folder, texts in folders.items():
-        write(folder, texts)
-    print(f"{chosen.book}: {len(templates())} chapters")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,19 +1,22 @@
-"""The main job's wall time on docs/commands.md, from the record file of that run.
+"""The main job on docs/commands.md: its wall time, and pictures of what it ends with on a terminal."""
 
-python -m alexconv.reports.commands results/h200-main-job.jsonl docs/commands.md [--check]
-"""
-
-import sys
+import re
 from collections import Counter
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
+from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.text import Text
+
+from alexconv.cli import matrix
 from alexconv.errors import UsageError
 from alexconv.records.store import Records, read
-from alexconv.reports.generated import update_page
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
 PART = "main-job"
+FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # on a network, which a picture must not use
 
 
 def main_job(records: Records, file: str) -> str:
@@ -39,10 +42,14 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     return {PART: main_job(read(files), files[0].as_posix())}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the part, or with --check says whether it is up to date."""
-    return update_page("alexconv.reports.commands", __doc__, parts, arguments, files=1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def picture(file: Path) -> str:
+    """The command of a record file's last points, and the table that its run ends with on a terminal, as SVG."""
+    records = read([file])
+    points = records.latest()
+    shown = StringIO()
+    matrix.show(Console(file=shown, width=matrix.WIDEST, force_terminal=True, highlight=False), points)
+    console = Console(record=True, width=matrix.WIDEST, file=StringIO(), legacy_windows=False)
+    command = records.headers[points[-1]["run"]]["command"]
+    for line in f"$ {command}\n{shown.getvalue()}".splitlines():
+        console.print(Text.from_ansi(line))
+    return FONT.sub("", console.export_svg(title="", theme=SVG_EXPORT_THEME, unique_id="terminal"))

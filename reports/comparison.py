@@ -14,7 +14,8 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
-from alexconv.records.names import SEQUENCE_SUFFIX
+from alexconv.records.compressed import plain
+from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, joined, read_file
 from alexconv.reports.alexnet import WORKLOAD
@@ -453,7 +454,7 @@ def gathered(by_file: Mapping[Path, Records], name: str) -> Frontier:
     same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
     ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header.get("device") in same]
     sources = [
-        source_of(path.name, [point for point in by_file[path].points if point.get("device") in same], headers)
+        source_of(plain(path).name, [point for point in by_file[path].points if point.get("device") in same], headers)
         for path in sorted(by_file)
     ]
     return Frontier(tuple(source for source in sources if source), ceilings[-1] if ceilings else None)

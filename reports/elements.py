@@ -1,5 +1,6 @@
 """The elements of a report, independent of file formats: pages, sections, tables, plots and code."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -112,9 +113,13 @@ def exact(cell: Cell) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
+ESCAPED = {"<": "&lt;", "](": "]\\("}
+CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(", re.DOTALL)
+
+
 def plain(text: str) -> str:
-    """Text escaped for Markdown: no HTML, links or images."""
-    return text.replace("<", "&lt;").replace("](", "]\\(")
+    """Text escaped for Markdown: no HTML, links or images; in code, which has none, nothing is escaped."""
+    return CODE_OR_MARKUP.sub(lambda found: ESCAPED.get(found[0], found[0]), text)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:

@@ -1,9 +1,5 @@
-"""The frontier page's generated parts: goals, classes, ladder, batches and floors, made from the record files.
+"""The frontier page's generated parts: goals, classes, ladder, batches and floors, made from the record files."""
 
-python -m alexconv.reports.frontier results/FILE.jsonl... docs/frontier.md [--check]
-"""
-
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import fsum, inf
@@ -44,7 +40,6 @@ from alexconv.reports.comparison import (
     total,
 )
 from alexconv.reports.elements import Cell, Table, markdown_table, shown
-from alexconv.reports.generated import update_page
 from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, SUMS, at_most, goals, graph, verdict
 from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
@@ -481,12 +476,3 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's parts from record files."""
     found = gather(files)
     return {name: part(found) for name, part in PARTS.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the parts, or with --check says whether they are up to date."""
-    return update_page("alexconv.reports.frontier", __doc__, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

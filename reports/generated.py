@@ -1,12 +1,10 @@
-"""Generated parts of hand-written pages: between markers, made from record files, checkable."""
+"""Generated parts of hand-written pages, between markers, and generated folders."""
 
-import argparse
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 from alexconv.errors import UsageError
-from alexconv.options import exits_cleanly
+from alexconv.reports.style import texts
 
 
 def markers(name: str) -> tuple[str, str]:
@@ -26,40 +24,23 @@ def updated(text: str, parts: Mapping[str, str]) -> str:
     return text
 
 
-def check(old: Sequence[Path], module: str, files: Sequence[Path], page: Path) -> int:
-    """Prints stale files and the command that updates them; returns the exit status."""
-    if old:
-        command = f"python -m {module} {' '.join(map(str, files))} {page}"
-        print(f"stale: {', '.join(map(str, old))}: run {command}", file=sys.stderr)
-    return 1 if old else 0
+def write(files: Mapping[Path, str]) -> None:
+    """Writes files, and the folders that they need."""
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
-@exits_cleanly
-def update_page(
-    module: str,
-    description: str | None,
-    parts: Callable[[Sequence[Path]], Mapping[str, str]],
-    arguments: Sequence[str] | None,
-    files: str | int = "+",
-) -> int:
-    """The command of a module that writes a page's parts, or with --check says whether they are up to date.
+def stale(files: Mapping[Path, str]) -> list[Path]:
+    """The files that are missing or differ; of drawings only the texts count, since libraries draw differently."""
+    return [path for path, text in files.items() if not path.is_file() or not _same(path, text)]
 
-    ``parts`` makes them from the record files, whose number on the command line is ``files``; the description's first
-    line is the help's.  Returns the exit status.
-    """
-    summary = (description or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=summary)
-    parser.add_argument("files", nargs=files, type=Path, metavar="FILE", help="record files")
-    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    found = parts(options.files)
-    try:
-        text = options.page.read_text()
-        fresh = updated(text, found)
-        if not options.check:
-            options.page.write_text(fresh)
-    except OSError as error:
-        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
-    old = [options.page] if text != fresh else []
-    return check(old, module, options.files, options.page) if options.check else 0
+
+def superfluous(folder: Path, files: Container[Path]) -> list[Path]:
+    """The files in a folder that are not among these."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path not in files)
+
+
+def _same(path: Path, text: str) -> bool:
+    found = path.read_text()
+    return texts(found) == texts(text) if path.suffix == ".svg" else found == text

@@ -1,9 +1,5 @@
-"""Tables of docs/library.md, from the records of scripts/library_bench.py and examples/patch_resnet.py.
+"""Tables of docs/library.md, from the records of scripts/measure/library_bench.py and examples/patch_resnet.py."""
 
-python -m alexconv.reports.library results/library/*.jsonl docs/library.md [--check]
-"""
-
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
@@ -13,7 +9,6 @@ from typing import Any
 from alexconv.errors import UsageError
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, markdown_table
-from alexconv.reports.generated import update_page
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
 OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
@@ -196,12 +191,3 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, measured, files)])
         for name, (columns, rows, measured) in tables.items()
     }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the tables, or with --check says whether they are up to date."""
-    return update_page("alexconv.reports.library", __doc__, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,9 +1,5 @@
-"""The networks page's generated parts: rungs beside cuDNN on the layers of networks, what is slower, and why.
+"""The networks page's generated parts: rungs beside cuDNN on the layers of networks, what is slower, and why."""
 
-python -m alexconv.reports.networks results/networks/h200.jsonl docs/networks.md [--check]
-"""
-
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +12,6 @@ from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.generated import update_page
 from alexconv.shapes import WORKLOADS, Conv
 
 CLASSES = ("fp32", "tf32", "fp16")
@@ -147,12 +142,3 @@ def parts(files: Iterable[Path]) -> dict[str, str]:
     """The page's parts by their keys."""
     beside = pairs(read(list(files)))
     return {key: part(beside) for key, part in PARTS.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the parts, or with --check says whether they are up to date."""
-    return update_page("alexconv.reports.networks", __doc__, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

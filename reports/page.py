@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import jinja2
@@ -50,28 +51,28 @@ def write(report: Report, folder: Path) -> Path:
     return folder / PAGE
 
 
-def draw_all(plots: Sequence[Plot], folder: Path) -> None:
+def draw_all(plots: Sequence[Plot], folder: Path, *, png: bool = True) -> None:
     """Draws the figures on all cores; in turn where there is no place for the locks that processes share."""
     processes = multiprocessing.get_context("forkserver")  # a fork of this process would copy its threads' locks
     processes.set_forkserver_preload([__name__])
-    folders = [folder] * len(plots)
+    drawn = partial(draw, folder=folder, png=png)
     try:
         pool = ProcessPoolExecutor(min(MOST_WORKERS, os.cpu_count() or 1), processes)
     except OSError:  # such as a /dev/shm that is not writable
-        list(map(draw, plots, folders))
+        list(map(drawn, plots))
         return
     with pool:
-        list(pool.map(draw, plots, folders))
+        list(pool.map(drawn, plots))
 
 
-def draw(plot: Plot, folder: Path) -> None:
-    """Draws a figure once, writes it twice."""
+def draw(plot: Plot, folder: Path, *, png: bool) -> None:
+    """Draws a figure once, writes it as SVG and perhaps as PNG."""
     with matplotlib.rc_context(RC):
         figure = plot.draw()
         settle(figure)
-        svg = svg_text(figure, plot.key)
-        save_png(figure, folder / f"{plot.key}.png")
-    (folder / f"{plot.key}.svg").write_text(svg)
+        (folder / f"{plot.key}.svg").write_text(svg_text(figure, plot.key))
+        if png:
+            save_png(figure, folder / f"{plot.key}.png")
 
 
 def site(report: Report, folder: Path) -> dict[str, str]:

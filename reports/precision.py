@@ -1,9 +1,5 @@
-"""The precision page's generated parts: hard data through conv2d and cuDNN, the search for worst data, times on data.
+"""The precision page's parts: hard data through conv2d and cuDNN, the search for worse data, times on data."""
 
-python -m alexconv.reports.precision results/FILE.jsonl... docs/precision.md [--check]
-"""
-
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum, inf, isfinite
 from pathlib import Path
@@ -15,7 +11,6 @@ from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.generated import update_page
 
 GUARANTEE, SEARCH = "guarantee", "search"  # types of headers
 OTHER = "relu"  # the data set besides uniform data in runs that compare times
@@ -165,12 +160,3 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's parts from record files."""
     records = read(files)
     return {name: part(records) for name, part in PARTS.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the parts, or with --check says whether they are up to date."""
-    return update_page("alexconv.reports.precision", __doc__, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

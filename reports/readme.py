@@ -1,23 +1,16 @@
-"""The README's headline, figure and table: made from the record files, between markers, and checked to be up to date.
+"""The README's headline, figure and table, made from the record files."""
 
-python -m alexconv.reports.readme results/FILE.jsonl... README.md [--check]
-"""
-
-import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import matplotlib
 
-from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.options import exits_cleanly
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.points import peer_name
-from alexconv.records.store import digest, read
+from alexconv.records.store import read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
@@ -40,7 +33,6 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.generated import check, updated
 from alexconv.reports.ladder import comparisons, family_technique, steps
 from alexconv.reports.measurements import Measured, Measurements, card_of, measurements, name_of
 from alexconv.reports.style import FAMILIES, RC, settle, svg_text
@@ -170,57 +162,22 @@ def plots(data: Measurements, found: Frontier) -> list[Plot]:
     return [Plot("ladder", title, "", draw)]
 
 
-def drawn_from(data: Measurements, found: Frontier) -> str:
-    """A digest of what the figure shows: it does not change with the version of the drawing library."""
-    references, bests = comparisons(found, WORKLOAD, MANY)
-    climbed = [[step.rung, shown(step.own.median), step.partly] for step in steps(data, WORKLOAD, None, MANY)]
-    others = [[peer.label, shown(peer.value)] for peer in references]
-    return digest([*climbed, *others, *([best.label, shown(best.value)] for best in bests)])
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """Headline, figure and table from record files, by the names of their markers."""
+    data, found = measurements(read(files)), gather(files)
+    links = "\n\n".join(
+        f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
+        for plot in plots(data, found)
+    )
+    return {HEADLINE: headline(data, found), FIGURES: links, FAMILY_TABLE: families(data, found)}
 
 
-def stale(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> list[Path]:
-    """The files that differ from the records."""
-    files = [readme.parent / FOLDER / f"{plot.key}.svg" for plot in drawings]
-    old = [file for file in files if not file.is_file() or mark not in file.read_text()]
-    return [*([readme] if readme.read_text() != fresh else []), *old]
-
-
-def write(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> None:
-    """Writes the README and its figures."""
-    (readme.parent / FOLDER).mkdir(parents=True, exist_ok=True)
-    for plot in drawings:
+def drawings(files: Sequence[Path]) -> dict[Path, str]:
+    """The figures from record files, as SVG by path."""
+    drawn = {}
+    for plot in plots(measurements(read(files)), gather(files)):
         with matplotlib.rc_context(RC):
             figure = plot.draw()
             settle(figure)
-            (readme.parent / FOLDER / f"{plot.key}.svg").write_text(svg_text(figure, plot.key, mark))
-    readme.write_text(fresh)
-
-
-@exits_cleanly
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes headline, figure and table, or with --check says whether they are up to date."""
-    description = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.readme", description=description)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
-    parser.add_argument("readme", type=Path, metavar="README")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if something is stale")
-    options = parser.parse_args(arguments)
-    data, found = measurements(read(options.files)), gather(options.files)
-    drawings, mark = plots(data, found), drawn_from(data, found)
-    links = "\n\n".join(
-        f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
-        for plot in drawings
-    )
-    try:
-        parts = {HEADLINE: headline(data, found), FIGURES: links, FAMILY_TABLE: families(data, found)}
-        text = updated(options.readme.read_text(), parts)
-        old = stale(options.readme, text, drawings, mark)
-        if not options.check:
-            write(options.readme, text, drawings, mark)
-    except OSError as error:
-        raise UsageError(f"cannot update {options.readme}: {error.strerror}") from None
-    return check(old, "alexconv.reports.readme", options.files, options.readme) if options.check else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            drawn[FOLDER / f"{plot.key}.svg"] = svg_text(figure, plot.key)
+    return drawn

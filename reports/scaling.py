@@ -1,9 +1,5 @@
-"""Batches and studies over several GPUs: strong and weak scaling, host links, cards, and time of a study.
+"""Batches and studies over several GPUs: strong and weak scaling, host links, cards, and time of a study."""
 
-python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md [--check]
-"""
-
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, prod
@@ -13,7 +9,6 @@ from statistics import median
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.store import Record, identity, read
 from alexconv.reports.elements import Cell, Section, Table, markdown_table
-from alexconv.reports.generated import update_page
 from alexconv.reports.measurements import Measurements, card_of
 from alexconv.shapes import WORKLOADS
 
@@ -305,12 +300,3 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         key: "\n".join(markdown_table(columns, rows)) if (rows := rows_of(headers)) else NOT_MEASURED
         for key, (_, _, rows_of, columns) in TABLES.items()
     }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the parts, or with --check says whether they are up to date."""
-    return update_page("alexconv.reports.scaling", __doc__, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

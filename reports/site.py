@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.records.store import joined, read_file
 from alexconv.reports import (
     alexnet,
     batches,
@@ -24,9 +26,10 @@ from alexconv.reports import (
     transfers,
     winners,
 )
-from alexconv.reports.comparison import Frontier
+from alexconv.reports.comparison import Frontier, gathered
 from alexconv.reports.elements import Page, Plot, Section, Table
-from alexconv.reports.measurements import Measurements, layer_numbers
+from alexconv.reports.measurements import Measurements, layer_numbers, name_of
+from alexconv.reports.measurements import measurements as measurements_of
 from alexconv.reports.published import ALEXNET_STUDY
 
 INDEX = "index"
@@ -67,6 +70,13 @@ class Report:
         """Tables and figures of all pages, each once."""
         items = (item for page in self.pages for section in page.sections for item in section.items)
         return iter({item.key: item for item in items}.values())
+
+
+def report_of(files: Sequence[Path], device: str | None = None) -> Report:
+    """The report of record files, of the device whose name has this text; raises UsageError."""
+    by_file = {path: read_file(path) for path in files}
+    found = measurements_of(joined(by_file.values()), device)
+    return compose(found, gathered(by_file, name_of(found.device)))
 
 
 def compose(measurements: Measurements, found: Frontier | None = None) -> Report:

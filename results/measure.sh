@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
 #
-# STAGES (formerly PARTS) names some of the stages, or parts of them:
+# STAGES names some of the stages, or parts of them:
 #
 #   part-1   8 files, 4 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
 #   part-2   8 files, 4 min    counters, with references of large batches on the CPU; microbenchmarks
@@ -14,8 +14,8 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again (on another card), cluster (two GPUs), strictness (FORMER, an older checkout), audit,
-# tune_10000, sanitizers, frontier_sanitizers.
+# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
+# frontier_sanitizers.
 #
 # The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
 # and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: by default make's, else python3.  A
@@ -33,11 +33,11 @@ declare -A parts=(
     [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
 )
 default="part-1 part-2 part-3 part-4"
-others="references counters lenet_counters hard accuracy ${parts[library]} again cluster strictness audit tune_10000"
-others+=" sanitizers frontier_sanitizers"
+others="references counters lenet_counters hard accuracy ${parts[library]} again cluster host tune_10000 sanitizers"
+others+=" frontier_sanitizers"
 status=0
 stages=""
-for what in ${STAGES:-${PARTS:-$default}}; do stages+=" ${parts[$what]:-$what}"; done
+for what in ${STAGES:-$default}; do stages+=" ${parts[$what]:-$what}"; done
 all=$(for what in $default; do echo -n "${parts[$what]} "; done)$others
 for what in $stages; do
     [[ " $all " == *" $what "* ]] || { echo "there is no stage $what: $all" >&2; exit 2; }
@@ -48,19 +48,24 @@ failed() {  # failed WHAT: reports it, and continues
     status=1
 }
 
+unpack() {  # unpack FILE: a compressed record file cannot be continued
+    [[ ! -e $folder/$1.jsonl.xz ]] || unxz "$folder/$1.jsonl.xz" || failed "$1: not unpacked"
+}
+
 stage() {  # stage FILE ARGUMENTS...: one record file
     local file=$1
     shift
     mkdir -p "$(dirname "$folder/$file")"
+    unpack "$file"
     "$python" -m alexconv.run "$@" --resume --out "$folder/$file.jsonl" || failed "$file: some points failed"
 }
 
 whole() {  # whole FILE WHAT COMMAND...: a file made as a whole, by a command that takes its name as the last argument
     local file=$folder/$1.jsonl what=$2 unfinished=$folder/$(dirname "$1")/.$(basename "$1").unfinished
     shift 2
-    [[ -s $file && ! -e $unfinished ]] && return
+    [[ (-s $file || -s $file.xz) && ! -e $unfinished ]] && return
     mkdir -p "$(dirname "$file")"
-    rm -f "$file"
+    rm -f "$file" "$file.xz"
     touch "$unfinished"
     if "$python" "$@" "$file"; then rm "$unfinished"; else failed "$what"; fi
 }
@@ -179,10 +184,11 @@ data() {  # the same points on other data: power, and so time, depends on it
 }
 
 hard() {  # errors of conv2d and cuDNN on hard data, and the largest that a search finds for each rung
-    whole "$name-hard" "hard: not finished, or a bound is broken" "$here/scripts/hard_data.py" search conv2d --seconds 0.7 --out
+    whole "$name-hard" "hard: not finished, or a bound is broken" "$here/scripts/measure/hard_data.py" search conv2d --seconds 0.7 --out
 }
 
 sweep() {  # sweep FILE N: the 2019 study's tile sizes
+    unpack "$name-$1"
     "$python" -m alexconv.tune --workload lenet-70-k5 --N "$2" --rungs tiled,fused-unroll-matmul --constants TILE \
         --set RESTRICT=0 --set UNROLL=1 --resume --out "$folder/$name-$1.jsonl" || failed "$1: not finished"
 }
@@ -227,6 +233,11 @@ lenet_counters() {
         --rungs tiled,tiled-constant,tiled-half,tiled-scatter-atomic,shared-input-tile,unroll-matmul,fused-unroll-matmul
 }
 
+host() {  # the main job and traces of the studies' rungs on the CPU
+    stage host/main-job --layers 1-5 --N 1 --backend host
+    count host/profile --backend host --layers 2 --blocks 13 --rungs single,multi,tiles,shared,gemm
+}
+
 counted() {  # with references of large batches on the CPU: counters are not timed
     beside references counters lenet_counters
 }
@@ -238,13 +249,13 @@ wgmma-scaled,wgmma-window-scaled,wgmma-half,wgmma-half-blocked"
 }
 
 library_calls() {  # host time and first calls of Conv2d, conv2d and torch
-    whole "library/$name-calls" "library: not finished" "$here/scripts/library_bench.py" --parts host,first --out
+    whole "library/$name-calls" "library: not finished" "$here/scripts/measure/library_bench.py" --parts host,first --out
 }
 
 networks_of_library=alexnet,resnet50,vgg16,convnet-benchmarks
 
 library_layers() {  # library_layers PRECISION: Conv2d in graphs and torch's cuDNN
-    whole "library/$name-$1" "library $1: not finished" "$here/scripts/library_bench.py" --parts layers \
+    whole "library/$name-$1" "library $1: not finished" "$here/scripts/measure/library_bench.py" --parts layers \
         --workload "$networks_of_library" --N 1,32,128 --precision "$1" --seconds 190 --out
 }
 
@@ -261,11 +272,7 @@ course() {  # a course's unmodified kernel, and rungs
 }
 
 microbenchmarks() {
-    whole "microbenchmarks/$name" "microbenchmarks: not finished" "$here/scripts/microbenchmarks.py" --out
-}
-
-audit() {  # the cost of auditing timed launches
-    whole "trust/$name-audit" "audit: not finished" "$here/scripts/audit_cost.py"
+    whole "microbenchmarks/$name" "microbenchmarks: not finished" "$here/scripts/measure/microbenchmarks.py" --out
 }
 
 cluster() {  # two GPUs: batches in shards, and part of a study on one worker and on two
@@ -276,23 +283,6 @@ cluster() {  # two GPUs: batches in shards, and part of a study on one worker an
         --seconds 0.1 --no-baseline
     stage "$file-study" --cluster local:1 --study ece408-2023 --N 100,1000,5000 --seconds 0.1 --no-baseline
     stage "$file-study" --cluster local:2 --study ece408-2023 --N 100,1000,5000 --seconds 0.1 --no-baseline
-}
-
-strictness() {  # the same points from this checkout and from FORMER, an older one
-    local which
-    [[ -d ${FORMER:-} ]] || { failed "strictness: FORMER names no checkout of an older commit"; return; }
-    for which in before after; do
-        (
-            mkdir -p "$folder/strictness"
-            out=$(realpath "$folder")/strictness
-            [[ $which == before ]] && cd "$FORMER"
-            "$python" -m alexconv.run --layers 1-5 --N 1 --no-baseline --seconds 0.08 --resume \
-                --rungs mma-split,mma-scaled,wgmma-split-resident --out "$out/$name-$which.jsonl" &&
-                "$python" -m alexconv.run --layers 1-5 --N 128 --no-baseline --seconds 0.08 --resume --out \
-                    "$out/$name-$which.jsonl" \
-                    --rungs wgmma-scaled,wgmma-split,wgmma-split-resident,wgmma-window-scaled,wgmma-winograd
-        ) || failed "strictness $which: some points failed"
-    done
 }
 
 sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools

@@ -1,6 +1,6 @@
 """Changes the ladder for a test: the real one is read-only, and commands and tables show its order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,23 +11,17 @@ from alexconv.kernels.rung import FOLDER, Rung
 
 
 @contextmanager
-def ladder_with(*rungs: Rung, without: str | None = None, former: Mapping[str, str] | None = None) -> Iterator[None]:
-    """The ladder with these rungs in place of those of the same names, or at its end, and with more former names.
-
-    The ladder and its order are restored afterwards.
-    """
-    tables = ladder._rungs, ladder._former_names
-    before = [dict(table) for table in tables]
+def ladder_with(*rungs: Rung, without: str | None = None) -> Iterator[None]:
+    """The ladder with these rungs in place of those of the same names, or at its end; restored afterwards."""
+    before = dict(ladder._rungs)
     ladder._rungs.update({rung.name: rung for rung in rungs})
-    ladder._former_names.update(former or {})
     if without:
         del ladder._rungs[without]
     try:
         yield
     finally:
-        for table, entries in zip(tables, before, strict=True):
-            table.clear()
-            table.update(entries)
+        ladder._rungs.clear()
+        ladder._rungs.update(before)
 
 
 def planted(name: str, right: str, wrong: str, folder: Path) -> Rung:

@@ -1,8 +1,11 @@
 """Made-up record files with everything that a report can show.  Times follow a rule, so that reports can be checked."""
 
+import csv
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +13,36 @@ import pytest
 from filelock import FileLock
 
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.records.store import RecordFile, read
-from alexconv.reports import book
+from alexconv.records.store import RecordFile
+from alexconv.reports import book, generated
 from alexconv.reports.__main__ import main
-from alexconv.reports.comparison import gather
-from alexconv.reports.measurements import measurements
-from alexconv.reports.page import ASSETS, FIGURES, TABLES, TEMPLATES, site
-from alexconv.reports.site import compose
+from alexconv.reports.build import published
+from alexconv.reports.page import ASSETS, FIGURES, TABLES, TEMPLATES, csv_text, draw_all, site
+from alexconv.reports.site import Report
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
-MORE_FILES = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # of what the repository's report is made of
 SAMPLES = 10
 GPU = {"backend": "cuda", "name": "NVIDIA Test 9000", "driver": "580.1", "toolkit": "13.0", "clock_khz": 1980000}
 HOST = {"cpu": "Test CPU", "cores": 16, "system": "Linux"}
 RUN = {"command": "python -m alexconv.run --layers 1-5", "alexconv": "0.1.0", "commit": "abc1234", "dirty": False}
 
 
-def published_files() -> list[Path]:
-    """The record files that make the repository's report, as the Makefile names them."""
-    results = ROOT / "results"
-    return [*sorted(results.glob("*.jsonl")), *(results / name for name in MORE_FILES)]
+@cache
+def published_report() -> Report:
+    """The repository's report."""
+    return published(ROOT / "results")
+
+
+@cache
+def published_tables() -> dict[str, str]:
+    """Its tables with a file, as CSV by their keys."""
+    return {table.key: csv_text(table) for table in published_report().tables() if table.csv}
+
+
+def published_table(key: str) -> list[dict[str, str]]:
+    """The rows of one of them."""
+    return list(csv.DictReader(StringIO(published_tables()[key])))
 
 
 def kernel_ms(workload: str, layer: int, N: int, place: int) -> float:
@@ -150,18 +162,23 @@ def whole_report(factory: pytest.TempPathFactory) -> Path:
 
 
 def published_site(factory: pytest.TempPathFactory) -> Path:
-    """The folder of the repository's site, with the book, next to its docs and kernels; figures are those of docs."""
+    """The folder of the repository's site, with the book, next to its docs and kernels.
+
+    Figures are those of docs; those of pages that docs has not are drawn.
+    """
 
     def make(root: Path) -> None:
         folder = root / "site"
         folder.mkdir(parents=True)
         for name in ("README.md", "docs", "kernels"):
             (root / name).symlink_to(ROOT / name)
-        results = published_files()
-        report = compose(measurements(read(results)), gather(results))
-        book.write(folder / "book", dict(book.site(dict(book.pages(ROOT / "results")))))
-        for name in (TABLES, FIGURES):
-            (folder / name).symlink_to(ROOT / "docs" / "report" / name)
+        report = published_report()
+        pages = dict(book.site(dict(book.pages(ROOT / "results"))))
+        generated.write({folder / "book" / name: text for name, text in pages.items()})
+        generated.write({folder / TABLES / f"{key}.csv": text for key, text in published_tables().items()})
+        shutil.copytree(ROOT / "docs" / "report" / FIGURES, folder / FIGURES)
+        missing = [plot for plot in report.plots() if not (folder / FIGURES / f"{plot.key}.svg").exists()]
+        draw_all(missing, folder / FIGURES, png=False)
         for name, text in site(report, folder).items():
             (folder / name).write_text(text)
         for name in ASSETS:

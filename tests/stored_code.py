@@ -1,6 +1,6 @@
 """Machine code of measured points, as nvdisasm shows it, for tests without nvcc and nvdisasm.
 
-``prediction/machine_code.json.xz`` is written by ``scripts/store_machine_code.py``.
+``prediction/machine_code.json.xz`` is written by ``scripts/measure/store_code.py``.
 """
 
 import json

@@ -63,7 +63,7 @@ def on_cpu(layer: int, x: Floats, w: Floats) -> Floats:
 
 
 def trained() -> Network:
-    """The network with the package's weights; ``scripts/train_digits.py`` made them."""
+    """The network with the package's weights; ``scripts/measure/train_digits.py`` made them."""
     with np.load(WEIGHTS) as arrays:
         filters = tuple(arrays[f"conv{number}"] for number in range(1, len(WORKLOAD.layers) + 1))
         return Network(filters, arrays["weights"], arrays["bias"])

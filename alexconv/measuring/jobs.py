@@ -11,7 +11,7 @@ from alexconv.measuring.peers import Peer
 from alexconv.measuring.runner import Runner, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.planning.points import LayerSequence, Point
-from alexconv.records.names import SEQUENCE_SUFFIX
+from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, RecordWriter, identity
 
 

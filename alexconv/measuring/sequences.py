@@ -46,7 +46,7 @@ from alexconv.planning.points import (
     workload_named,
 )
 from alexconv.planning.transfers import Transfer, transfer_named
-from alexconv.records.names import SEQUENCE_SUFFIX
+from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 
 Given = tuple[Values, Values, Values | None]  # inputs, filters and bias of a layer

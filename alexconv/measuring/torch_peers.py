@@ -34,7 +34,7 @@ from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inp
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import GEMM, LayerSequence, Point, peer_name
-from alexconv.records.names import SEQUENCE_SUFFIX
+from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, RUNGS, join
+from alexconv.kernels.ladder import ALIASES, RUNGS, join
 from alexconv.kernels.rung import Rung
 
 ENTRY_FILE = "ladder.py"
@@ -100,7 +100,7 @@ def register(rungs: Iterable[Rung], source: object) -> None:
         known = RUNGS.get(rung.name)
         if known and known.path == rung.path:
             continue
-        taken = {*RUNGS, *ALIASES, *FORMER_NAMES}
+        taken = {*RUNGS, *ALIASES}
         if taken & {rung.name, rung.alias}:
             raise UsageError(f"{source}: the ladder already has the rung {rung.name} or alias {rung.alias}")
         if not rung.path.is_file():

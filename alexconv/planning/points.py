@@ -9,7 +9,7 @@ from typing import Any
 
 from alexconv.data import DATA_SETS, UNIFORM, data_set
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
@@ -192,17 +192,16 @@ def choose_rungs(text: str) -> list[Selected]:
     words = rungs_by_word()
     chosen: dict[tuple[str, str | None], Selected] = {}
     for word in text.split(","):
-        name = word if word in words else FORMER_NAMES.get(word, word)
-        if name not in words:
+        if word not in words:
             guess = f"; did you mean {' or '.join(near)}?" if (near := near_words(word, words)) else ":"
             families = ", ".join(sorted({rung.family for rung in LADDER}))
             raise UsageError(f"unknown rung {word!r}{guess} alexconv run --list has all; families are {families}")
-        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in words[name]}
+        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in words[word]}
     return list(chosen.values())
 
 
 def rungs_by_word() -> dict[str, tuple[Selected, ...]]:
-    """What each word selects, without former names."""
+    """What each word selects."""
     families: dict[str, tuple[Selected, ...]] = {}
     for rung in LADDER:
         families[rung.family] = (*families.get(rung.family, ()), (rung, None))
@@ -233,16 +232,11 @@ def choose_transfers(text: str) -> list[Transfer]:
 
 
 def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
-    """``NAME=V1,V2`` texts as lists of values by constant, without repeats; raises UsageError.
-
-    A former name that another rung's constant still has is kept: which constant it means depends on the rung.
-    """
+    """``NAME=V1,V2`` texts as lists of values by constant, without repeats; raises UsageError."""
     known = {constant.name for rung in LADDER for constant in rung.constants}
-    former = {name: each.name for rung in LADDER for each in rung.constants for name in each.formerly}
     chosen: dict[str, list[int]] = {}
     for text in texts:
-        given, _, values = text.partition("=")
-        name = given if given in known else former.get(given, given)
+        name, _, values = text.partition("=")
         if name not in known:
             raise UsageError(f"no rung has a constant {name!r}: they are {', '.join(sorted(known))}")
         try:
@@ -256,7 +250,7 @@ def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
 def refuse_unused(constants: Iterable[str], points: Sequence[Point]) -> None:
     """Raises UsageError for a chosen constant that no rung of the points has."""
     rungs = list(dict.fromkeys(point.rung for point in points))
-    had = {name for rung in rungs for constant in RUNGS[rung].constants for name in (constant.name, *constant.formerly)}
+    had = {constant.name for rung in rungs for constant in RUNGS[rung].constants}
     if unused := [name for name in constants if name not in had]:
         raise UsageError(f"{', '.join(unused)}: no constant of {', '.join(rungs) or 'any rung chosen'}")
 
@@ -285,9 +279,8 @@ def expand(
                 continue
             conv = WORKLOADS[workload].layer(layer)
             found = tuned(rung, conv, N) if tuned else {}
-            chosen = rung.present_names(constants)
-            names = [constant.name for constant in rung.constants if constant.name in chosen]
-            for values in product(*(chosen[name] for name in names)):
+            names = [constant.name for constant in rung.constants if constant.name in constants]
+            for values in product(*(constants[name] for name in names)):
                 try:
                     wanted = {**found, **dict(zip(names, values, strict=True))}
                     resolved = rung.resolve(conv, wanted, N, device)

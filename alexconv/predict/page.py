@@ -1,7 +1,7 @@
 """The tables of docs/predict.md, from measured records and predictions."""
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import fmean
@@ -9,44 +9,37 @@ from statistics import fmean
 from alexconv.kernels.ladder import RUNGS
 from alexconv.predict.accuracy import Pair, pairs, picks, spearman, table
 from alexconv.predict.split import STUDY_FAMILIES
+from alexconv.records.compressed import files_in
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where measured times and predictions are, under a checkout's ``results``."""
-
-    measured: tuple[Path, ...]
-    predicted: Path
-    blind_measured: Path
-    blind_predicted: Path
+def known_pairs(results: Path) -> list[Pair]:
+    """Measured points of a checkout's ``results`` with their predictions."""
+    return pairs(read(files_in(results, "h200-*.jsonl")), read([results / "predicted" / "h200.jsonl"]))
 
 
-def files(results: Path) -> Files:
-    """The record files of a checkout."""
+def parts(results: Path) -> dict[str, str]:
+    """The page's tables by the names of their markers."""
     folder = results / "predicted"
-    measured = tuple(sorted(results.glob("h200-*.jsonl")))
-    return Files(measured, folder / "h200.jsonl", folder / "blind-measured.jsonl", folder / "blind.jsonl")
-
-
-def page(text: str, where: Files) -> str:
-    """The page with its tables regenerated, each between its markers."""
-    known = pairs(read(where.measured), read([where.predicted]))
-    blind = pairs(read([where.blind_measured]), read([where.blind_predicted]))
-    parts = {
+    known = known_pairs(results)
+    blind = pairs(read([folder / "blind-measured.jsonl"]), read([folder / "blind.jsonl"]))
+    tables = {
         "ladder": ladder(known),
         "goals": goals(known, blind),
         "records": table(known),
         "blind": table(blind),
         "misses": misses(known),
     }
-    for name, lines in parts.items():
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = before + begin + "\n".join(lines) + "\n" + end + after
-    return text
+    return {name: "\n".join(lines) for name, lines in tables.items()}
+
+
+def with_band(gpu: str, results: Path) -> str:
+    """A GPU's description with the band of nine in ten measured times: ``below`` and ``above``."""
+    shares = band([pair for pair in known_pairs(results) if not pair.held_out])
+    for name, share in zip(("below", "above"), shares, strict=True):
+        gpu = re.sub(rf"(?m)^{name} = {{ value = [0-9.]+", f"{name} = {{ value = {share:.2f}", gpu)
+    return gpu
 
 
 def ladder(known: Sequence[Pair], workload: str = "alexnet", N: int = 128) -> Iterator[str]:

@@ -34,8 +34,9 @@ from alexconv.own.folders import add_own
 from alexconv.planning.points import parse_constants
 from alexconv.profile.gpu import cuda_profiles, launch_once
 from alexconv.profile.host import host_profiles
-from alexconv.profile.tables import comparison, show
+from alexconv.profile.tables import show
 from alexconv.records import environment
+from alexconv.records.profiles import comparison
 from alexconv.records.store import RecordFile
 
 MODULE = "alexconv.profile"

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
+from alexconv.errors import CompileError, LaunchError, OutOfMemory
 from alexconv.measuring.runner import Skip
 from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
 from alexconv.profile import ncu
 from alexconv.profile.trace import Trace
-from alexconv.records.store import Record, read
+from alexconv.records.store import Record
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,3 @@ def reporting_failures(point: Point, say: Callable[[str], None] = print_to_stder
         yield
     except (Skip, CompileError, LaunchError, OutOfMemory) as reason:
         say(f"{point.label()}: {reason}")
-
-
-def latest_profiles(path: Path, source: str) -> dict[tuple[object, ...], Record]:
-    """The last profile of each kernel in a record file, whatever its batch size; raises UsageError."""
-    profiles = [header for header in read([path]).headers.values() if header["type"] == "profile"]
-    latest: dict[tuple[object, ...], Record] = {}
-    for profile in profiles:
-        if profile["source"] == source:
-            point = profile["point"]
-            constants = tuple(sorted(point["constants"].items()))
-            latest[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
-    if not latest:
-        raise UsageError(f"{path} has no profiles from {source}")
-    return latest

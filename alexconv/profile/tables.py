@@ -1,21 +1,17 @@
-"""Tables of profiles, and a comparison of two record files of profiles."""
+"""Tables of profiles."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from alexconv.profile.profiles import Profile, latest_profiles
+from alexconv.profile.profiles import Profile
 from alexconv.profile.trace import Trace
 from alexconv.records.labels import rung_label
+from alexconv.records.profiles import COMPARED, figure
 
-COMPARED = (
-    *("global_load_sectors_per_request", "global_store_sectors_per_request"),
-    *("shared_load_wavefronts_per_request", "shared_store_wavefronts_per_request"),
-)
 SHOWN = {
     "ncu": {
         "duration_ns": "ns",
@@ -88,28 +84,3 @@ def line_table(title: str, trace: Trace) -> Table:
         numbers = (figure(line.requests), figure(line.lanes_per_request), figure(line.per_request), efficiency)
         table.add_row(str(line.place), access, str(line.bytes), *numbers)
     return table
-
-
-def figure(value: float | None) -> str:
-    """A whole number as it is, others with two decimals; a dash for none."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
-
-
-def comparison(gpu: Path, host: Path) -> Iterator[str]:
-    """Markdown tables, one per metric: every kernel in both record files, traced on the host and counted on a GPU."""
-    counted, traced = latest_profiles(gpu, "ncu"), latest_profiles(host, "host")
-    both = [(profile, counted[key]) for key, profile in traced.items() if key in counted]
-    for number, name in enumerate(COMPARED):
-        yield from [""] * (number > 0)
-        yield from (f"**{name.replace('_', ' ').capitalize()}**", "")
-        yield "| workload, layer | rung: kernel | host | Nsight Compute | ratio |"
-        yield "|---|---|---:|---:|---:|"
-        for profile, other in both:
-            ours, theirs = profile["metrics"].get(name), other["metrics"].get(name)
-            if ours is None and theirs is None:
-                continue
-            point, ratio = profile["point"], figure(ours / theirs) if ours and theirs else "-"
-            place = f"{point['workload']}, {point['layer']}"
-            yield f"| {place} | {point['rung']}: {profile['entry']} | {figure(ours)} | {figure(theirs)} | {ratio} |"

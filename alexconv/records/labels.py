@@ -6,6 +6,8 @@ from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
 from alexconv.records.store import DATA, Record
 from alexconv.shapes import WORKLOADS, Conv
 
+SEQUENCE_SUFFIX = "-together"  # ends the name of a sequence of layers
+
 
 def changed_constants(
     rung: str, constants: Constants, conv: Conv, N: int = TYPICAL_BATCH, device: Device = H200

@@ -8,7 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import UsageError
-from alexconv.records.store import identity, in_names_of_today, lines_of, parsed
+from alexconv.records.compressed import refuse_to_write
+from alexconv.records.store import complete, identity, lines_of, parsed
 
 
 @dataclass
@@ -30,6 +31,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
     """
     counts = Merged()
     try:
+        refuse_to_write(out)
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("xb") as file, _gone_if_it_fails(out):
             file.writelines(line + b"\n" for line in _joined(paths, counts))
@@ -48,7 +50,7 @@ def _joined(paths: Sequence[Path], counts: Merged) -> Iterator[bytes]:
     for path in paths:
         for line in lines_of(path):
             record = parsed(line, path)
-            if record is None or in_names_of_today(record) is None:
+            if record is None or not complete(record):
                 counts.unreadable += 1
             elif (line_digest := sha256(line).digest()) not in written:
                 written.add(line_digest)

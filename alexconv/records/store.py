@@ -7,6 +7,7 @@ may be torn by a crash or a full disk: it is ignored when read, as is any incomp
 is continued.
 
 A line ends with ``sum``, the checksum of its other fields, except in older files; a changed line counts as torn.
+Compressed files are read, and not continued (``alexconv.records.compressed``).
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
-from alexconv.records.names import in_present_names
+from alexconv.records.compressed import contents, plain, refuse_to_write
 
 SCHEMA = 1
 SUM = "sum"
@@ -78,14 +79,13 @@ def read_file(path: Path) -> Records:
     records = Records()
     for number, line in enumerate(lines_of(path), 1):
         record = parsed(line, path)
-        present = in_names_of_today(record) if record else None
-        if record is None or present is None:
+        if record is None or not complete(record):
             records.unreadable.append(number)
         elif record["type"] == "point":
-            records.points.append(present)
+            records.points.append(record)
         else:
-            records.headers[record["key"]] = present
-    records.files += [path.stem.encode(errors="backslashreplace").decode()] * len(records.points)
+            records.headers[record["key"]] = record
+    records.files += [plain(path).stem.encode(errors="backslashreplace").decode()] * len(records.points)
     return records
 
 
@@ -94,7 +94,7 @@ def lines_of(path: Path) -> list[bytes]:
     try:
         if path.is_char_device():  # reading it may never end
             raise UsageError(f"cannot read the record file {path}: not a regular file")
-        return path.read_bytes().splitlines()
+        return contents(path).splitlines()
     except OSError as error:
         raise UsageError(f"cannot read the record file {path}: {error.strerror}") from None
 
@@ -127,14 +127,6 @@ def check_sum(record: Record) -> None:
         if (record[last] == digest(rest)) != (last == SUM):
             raise ValueError("wrong checksum")
     record.pop(SUM, None)
-
-
-def in_names_of_today(record: Record) -> Record | None:
-    """The line with present names, None if it is incomplete."""
-    try:
-        return in_present_names(record) if complete(record) else None
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        return None
 
 
 def complete(record: Record) -> bool:
@@ -191,6 +183,7 @@ class RecordFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
                 raise UsageError(f"cannot write the record file {path}: not a regular file")
+            refuse_to_write(path)
             with path.open("ab+") as file:
                 if file.tell():
                     file.seek(-1, os.SEEK_END)

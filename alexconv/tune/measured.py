@@ -1,7 +1,7 @@
 """The fastest rungs that were measured for networks' layers, where the estimates of ``auto`` choose another.
 
-``measured.json`` is made from record files by ``scripts/auto_table.py``: for a GPU's name, the rung and constants by
-layer, N, precision and layout.  Bias and ReLU are not part of a layer here: they cost almost no time.
+``measured.json`` is made from record files by ``scripts/measure/auto_table.py``: for a GPU's name, the rung and
+constants by layer, N, precision and layout.  Bias and ReLU are not part of a layer here: they cost almost no time.
 """
 
 import json

@@ -105,11 +105,11 @@ def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
 def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
     """The values to try for the rung's constants in ``names`` (None: for all) and those with ``given`` values."""
     rung = RUNGS[point.rung]
-    chosen, problem = rung.present_names(given), Problem(point.conv, point.N, {}, point.device)
+    problem = Problem(point.conv, point.N, {}, point.device)
     return {
-        constant.name: tuple(chosen.get(constant.name, ())) or values_to_try(constant, problem)
+        constant.name: tuple(given.get(constant.name, ())) or values_to_try(constant, problem)
         for constant in rung.constants
-        if names is None or constant.name in names or constant.name in chosen
+        if names is None or constant.name in names or constant.name in given
     }
 
 

@@ -41,7 +41,6 @@ THREAD_OUTPUTS = Constant(
     "THREAD_OUTPUTS",
     "outputs of one thread, along each axis of the plane",
     lambda p: outputs_per_thread(p.conv),
-    formerly=("OUTPUTS",),
 )
 
 

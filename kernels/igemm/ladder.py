@@ -124,7 +124,6 @@ BLOCKS_PER_SM = Constant(
     "resident blocks of a multiprocessor, which share its registers",
     lambda p: 2,
     choices=(1, 2, 3, 4),
-    formerly=("BLOCKS",),
 )
 
 
@@ -184,9 +183,8 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
                 stream_k_grid,
                 block,
                 pipeline_bytes,
-                formerly=("igemm_even",),
             ),
-            Launch("igemm_stream_k_fixup", ("partial", "y", BATCH), fixup_grid, block, formerly=("add_parts",)),
+            Launch("igemm_stream_k_fixup", ("partial", "y", BATCH), fixup_grid, block),
         ),
         constants=(
             *ASYNC_CONSTANTS,
@@ -195,13 +193,11 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
                 "LEAST_K_TILES",
                 "K tiles of a stream-K work unit, at least",
                 lambda p: 8,
-                formerly=("LEAST_STEPS",),
             ),
         ),
         scratch=(Array("partial", partial_shape),),
         prepare=PREPARE,
         prepared=FILTERS,
         min_capability=AMPERE,
-        formerly=("igemm-even", "ig-e"),
     ),
 )

@@ -242,7 +242,6 @@ GRID_BLOCKS = Constant(
     "GRID_BLOCKS",
     "blocks of the persistent grid, which share the tiles",
     lambda p: p.device.multiprocessors,
-    formerly=("BLOCKS",),
 )
 STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in flight
 
@@ -498,7 +497,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_ALL,
-        formerly=("wgmma-tf32",),
     ),
     Rung(
         "wgmma-split",

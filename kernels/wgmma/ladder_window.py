@@ -98,9 +98,8 @@ def images_in_cache() -> Constant:
         room = L2_SHARE * p.device.l2_bytes
         return max((number for number in IMAGES if number * image_bytes <= room), default=min(IMAGES))
 
-    formerly = ("IMAGES_AT_A_TIME",)
     what = "images of a micro-batch; 0: the whole batch"
-    return Constant(MICRO_BATCH, what, images, choices=(0, *IMAGES), formerly=formerly)
+    return Constant(MICRO_BATCH, what, images, choices=(0, *IMAGES))
 
 
 def position_map(name: str, array: str) -> TensorMap:
@@ -190,6 +189,5 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_PADDING,
-        formerly=("wgmma-window-tf32",),
     ),
 )

@@ -193,7 +193,6 @@ WINOGRAD_CONSTANTS = (
     Constant(
         "TILE_OUTPUTS",
         "outputs of a Winograd tile",
-        formerly=("OUTPUTS",),
         default=lambda p: usual_outputs(p.conv),
         choices=TILE_SIZES,
     ),

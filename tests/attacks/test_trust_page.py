@@ -1,7 +1,6 @@
 """docs/trust.md agrees with the attacks' tests and records."""
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,41 +8,38 @@ import test_cheating_rungs  # noqa: F401  importing them fills the table
 import test_timed_cheats  # noqa: F401
 from attacks import CAUGHT_BY, SHOWN
 
+from alexconv.reports import trust
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
-mutants, trust_tables = importlib.import_module("mutants"), importlib.import_module("trust_tables")
-sys.path.remove(str(ROOT / "scripts"))
-LINES = trust_tables.lines_of("mutants.jsonl")
+sys.path.insert(0, str(ROOT / "scripts" / "attack"))
+mutants = importlib.import_module("mutants")
+sys.path.remove(str(ROOT / "scripts" / "attack"))
+RECORDS = ROOT / "results" / "trust"
+LINES, KNOWN = trust.lines_of(RECORDS / "mutants.jsonl"), trust.reasons(RECORDS / "equivalent_mutants.toml")
 
 
 def test_every_attack_of_the_table_is_tried_by_a_test() -> None:
     assert CAUGHT_BY.keys() == SHOWN.keys()
 
 
-def test_the_page_is_what_tests_and_records_say() -> None:
-    command = [sys.executable, ROOT / "scripts" / "trust_tables.py", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_every_unnoticed_mutant_has_a_reason() -> None:
-    assert trust_tables.unnoticed(LINES) == []
+    assert trust.unnoticed(LINES, KNOWN) == []
 
 
 def test_every_reason_for_an_equivalent_mutant_is_one_of_a_mutant() -> None:
-    said = {trust_tables.why(line) for line in trust_tables.equivalent(LINES)}
-    assert {each["why"] for each in trust_tables.EQUIVALENT} == said
+    said = {trust.why(line, KNOWN) for line in trust.equivalent(LINES, KNOWN)}
+    assert {each["why"] for each in KNOWN} == said
 
 
 def test_a_reason_is_for_the_change_of_the_source_that_it_names() -> None:
-    (line, *_) = trust_tables.equivalent(LINES)
-    assert trust_tables.why(line)
-    assert trust_tables.why({**line, "code": "another"}) is None
-    assert trust_tables.why({**line, "after": "another"}) is None
+    (line, *_) = trust.equivalent(LINES, KNOWN)
+    assert trust.why(line, KNOWN)
+    assert trust.why({**line, "code": "another"}, KNOWN) is None
+    assert trust.why({**line, "after": "another"}, KNOWN) is None
 
 
 def test_a_mutant_is_found_by_its_source_not_its_line_number() -> None:
-    (line, *_) = trust_tables.equivalent(LINES)
+    (line, *_) = trust.equivalent(LINES, KNOWN)
     now = mutants.placed(line)
     assert now
     assert mutants.placed({**line, "line": now["line"] + 1}) == now
@@ -58,15 +54,14 @@ def test_identical_machine_code_is_not_a_mutant(tmp_path: Path) -> None:
     header = tmp_path / "single" / "few_channels.cuh"
     for added, same in (("\nconstexpr int UNUSED = 1;\n", True), ("\nint used = 1;\n", False)):
         header.write_text((mutants.FOLDER / "single" / "few_channels.cuh").read_text() + added)
-        assert mutants.same_code(other, 0, False) is same
+        assert mutants.same_code(other, mutants.variants(other)[0]) is same
 
 
 def test_tasks_have_disjoint_mutants() -> None:
-    chosen = mutants.argparse.Namespace(per_rung=4, seed=1, no_races=True, again=True)
     mutant, *_ = mutants.mutants_of(mutants.RUNGS["direct"], mutants.random.Random(0))
     facts = {"rung": "direct", "noticed": [], **mutants.asdict(mutant)}
-    *fresh, again = mutants.tasks_of("direct", [facts], chosen)
-    taken = [{(each.file, each.start, each.after) for each in task.mutants()} for task in fresh]
-    assert len(fresh) == 3
+    tasks = mutants.tasks_of("direct", [facts], 4, 1)
+    taken = [{(each.file, each.start, each.after) for each in task.mutants()} for task in tasks]
+    assert len(tasks) == 3
     assert not taken[0] & taken[1] and not taken[0] & taken[2] and not taken[1] & taken[2]
-    assert all(mutants.identity(mutants.asdict(each)) == mutants.identity(facts) for each in again.mutants())
+    assert not any((mutant.file, mutant.start, mutant.after) in each for each in taken)

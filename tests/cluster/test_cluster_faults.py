@@ -201,7 +201,7 @@ def test_workers_have_the_rungs_of_installed_packages(tmp_path):
         "from dataclasses import replace\nfrom pathlib import Path\n"
         "from alexconv.kernels.ladder import RUNGS as LADDER\n"
         "file = str(Path(__file__).with_name('their_conv.cu'))\n"
-        "RUNGS = (replace(LADDER['direct-register'], name='theirs', alias='their-alias', formerly=(), file=file),)\n"
+        "RUNGS = (replace(LADDER['direct-register'], name='theirs', alias='their-alias', file=file),)\n"
     )
     about = tmp_path / "their_package-1.0.dist-info"
     about.mkdir()

@@ -12,7 +12,7 @@ import pytest
 from alexconv.compiling.sources import source_files
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.common.planes import outputs_per_thread
-from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, MAX_BLOCK, MICRO_BATCH, Rung, defines
 from alexconv.planning.checks import PRECISIONS
@@ -53,16 +53,15 @@ def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
     assert all(rung.path.parent.name == rung.family for rung in LADDER)
 
 
-@pytest.mark.parametrize("table", [RUNGS, ALIASES, FORMER_NAMES, TRANSFER_ALIASES])
+@pytest.mark.parametrize("table", [RUNGS, ALIASES, TRANSFER_ALIASES])
 def test_the_ladder_is_read_only(table):
     with pytest.raises(TypeError):
         del table[next(iter(table))]
 
 
 def test_names_and_aliases_are_unique():
-    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES, *FORMER_NAMES]
+    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES]
     assert len(RUNGS) == len(ALIASES) == len(LADDER)
-    assert len(FORMER_NAMES) == sum(len(rung.formerly) for rung in LADDER)
     assert len(names) == len(set(names))
     both = {rung.family for rung in LADDER} & {*names}  # such a word means the family
     assert all(RUNGS[word].family == word for word in both)

@@ -7,7 +7,7 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import cudnn_peers, torch_peers
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.points import Point
-from alexconv.records.names import SEQUENCE_SUFFIX
+from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.shapes import WORKLOADS
 
 pytestmark = [

@@ -103,7 +103,7 @@ def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeyp
 def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
     (tmp_path / "moved.cu").write_text("// a comment\n" + DIRECT.path.read_text().replace('"../', f'"{FOLDER}/'))
     moved = replace(DIRECT, file=str(tmp_path / "moved.cu"))
-    described = replace(DIRECT, idea="another", alias="another", family="another", formerly=("another",))
+    described = replace(DIRECT, idea="another", alias="another", family="another")
     assert {key_with(moved), key_with(described)} == {key_with(DIRECT)}
     (tmp_path / "moved.cu").write_text("int token;\n" + (tmp_path / "moved.cu").read_text())
     assert key_with(moved) != key_with(DIRECT)

@@ -30,7 +30,7 @@ COMMANDS = [run, profile, predict, tune, accuracy, check, new]
 @pytest.fixture(autouse=True)
 def restored():
     """Restores the ladder after a test."""
-    tables = [ladder._rungs, ladder._aliases, ladder._former_names]
+    tables = [ladder._rungs, ladder._aliases]
     before, length = [dict(table) for table in tables], len(LADDER)
     yield
     del ladder._ladder[length:]

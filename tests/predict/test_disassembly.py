@@ -74,7 +74,7 @@ VERSIONS, *FORMS = (Path(__file__).parent / "opcodes.txt").read_text().splitline
 
 @pytest.mark.parametrize("row", FORMS)
 def test_every_opcode_of_the_supported_compilers_is_known(row):
-    """As scripts/store_opcodes.py has listed them; a new compiler's may need rows in alexconv/predict/opcodes.py."""
+    """As scripts/measure/store_code.py lists them; a new compiler's may need rows in alexconv/predict/opcodes.py."""
     name, *modifiers = row.split()[0].split(".")
     instruction = SimpleNamespace(name=name, modifiers=tuple(modifiers), operands=(), text=row)
     assert opcodes.opcode(instruction).op in opcodes.OPS

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from alexconv.predict.ladder import PredictedTime, predicted_ladder
-from alexconv.predict.page import files
+from alexconv.records.compressed import files_in
 from alexconv.records.store import Records, read
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -39,8 +39,7 @@ def test_each_rung_and_layer_has_its_fastest_constants_in_ladder_order():
 
 
 def test_the_records_have_predictions_of_all_layers_beside_measured_times():
-    where = files(RESULTS)
-    found = predicted_ladder(read([where.predicted]), read(where.measured))
+    found = predicted_ladder(read([RESULTS / "predicted" / "h200.jsonl"]), read(files_in(RESULTS, "h200-*.jsonl")))
     of_direct = [each for each in found if each.rung == "direct-register"]
     assert [each.layer for each in of_direct] == [1, 2, 3, 4, 5]
     for each in of_direct:

@@ -95,16 +95,8 @@ def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
     assert (record["status"], record["reason"]) == ("refused", "the model does not know the opcode FROBNICATE")
 
 
-def test_the_page_has_the_tables_of_the_records_of_today():
-    path = CHECKOUT / "docs" / "predict.md"
-    assert path.read_text() == page.page(path.read_text(), page.files(CHECKOUT / "results")), (
-        "run python scripts/predict_page.py"
-    )
-
-
 def test_the_band_is_that_of_the_points_that_are_not_held_out():
-    where = page.files(CHECKOUT / "results")
-    known = accuracy.pairs(read(where.measured), read([where.predicted]))
+    known = page.known_pairs(CHECKOUT / "results")
     below, above = page.band([pair for pair in known if not pair.held_out])
     assert H200["accuracy.below"] == pytest.approx(below, abs=0.006)
     assert H200["accuracy.above"] == pytest.approx(above, abs=0.006)

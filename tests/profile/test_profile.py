@@ -27,8 +27,8 @@ from alexconv.planning.layouts import from_study
 from alexconv.planning.points import parse_constants
 from alexconv.profile import __main__ as profile
 from alexconv.profile import gpu, host, ncu
-from alexconv.profile import tables as profile_tables
 from alexconv.profile.trace import spread_blocks, trace_launch
+from alexconv.records.profiles import comparison
 from alexconv.records.store import identity, read
 from alexconv.shapes import WORKLOADS
 
@@ -433,11 +433,11 @@ def test_comparison_of_host_and_gpu(tmp_path):
     name = "global_load_sectors_per_request"
     counted = records(tmp_path / "gpu.jsonl", "ncu", {name: 4.0, "shared_load_wavefronts_per_request": 1.5}, 128)
     traced = records(tmp_path / "host.jsonl", "host", {name: 3.0}, 1)
-    lines = list(profile_tables.comparison(counted, traced))
+    lines = list(comparison(counted, traced))
     loads = lines[lines.index("**Global load sectors per request**") :]
     heading, rule, row = loads[2:5]
     assert row == "| alexnet, 2 | tiled: tiled | 3 | 4 | 0.75 |"
     assert "| alexnet, 2 | tiled: tiled | - | 1.50 | - |" in lines
     assert heading.count("|") == rule.count("|") == row.count("|")
     with pytest.raises(UsageError, match="no profiles from ncu"):
-        list(profile_tables.comparison(traced, counted))
+        list(comparison(traced, counted))

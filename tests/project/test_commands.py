@@ -26,7 +26,7 @@ COMMANDS = [
     for path in sorted(Path(alexconv.__file__).parent.glob("*.py"))
     if '__name__ == "__main__"' in path.read_text()
 ]
-PAGES = ("__main__", "readme", "frontier", "precision", "commands", "book", "scaling")
+PAGES = ("__main__", "build")
 REPORTS = [f"alexconv.reports.{name}" for name in PAGES]
 
 IMPORTED = """

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "commands": (
         "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade cli"
     ),
-    "reports": "kernels records planning predict own",
+    "reports": "kernels records planning predict own grade cli",
 }
 
 

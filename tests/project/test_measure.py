@@ -10,8 +10,8 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "results" / "measure.sh"
 
 
-def measure(*arguments: str, stages: str, python: str, variable: str = "STAGES") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, variable: stages, "PYTHON": python}
+def measure(*arguments: str, stages: str, python: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "STAGES": stages, "PYTHON": python}
     return subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -28,10 +28,9 @@ def test_an_unknown_stage_is_refused_before_anything_is_measured(tmp_path):
     assert "measured" not in done.stderr
 
 
-@pytest.mark.parametrize("variable", ["STAGES", "PARTS"])
 @pytest.mark.parametrize(("python", "status"), [("true", 0), ("false", 1)])
-def test_a_failure_shows_in_the_status_after_the_rest(tmp_path, python, status, variable):
-    done = measure("gpu", str(tmp_path), stages="ceilings study", python=python, variable=variable)
+def test_a_failure_shows_in_the_status_after_the_rest(tmp_path, python, status):
+    done = measure("gpu", str(tmp_path), stages="ceilings study", python=python)
     assert done.returncode == status
     assert done.stderr.count("failed") == (3 if status else 0)
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from alexconv.compiling import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts" / "release"))
 
 import advisories  # noqa: E402
 from dist import distribute  # noqa: E402
@@ -207,7 +207,7 @@ def set_up_with_driver(version: int, folder: Path) -> str:
     build = [toolchain.find_cxx(), "-shared", "-fPIC", f"-DVERSION={version}", folder / "driver.cpp"]
     subprocess.run([*build, "-o", folder / "libcuda.so.580.1"], check=True)
     (folder / "libcuda.so.1").symlink_to("libcuda.so.580.1")
-    environment = os.environ | {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"}
+    environment = os.environ | {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{ROOT / 'scripts' / 'release'}:{ROOT}"}
     steps = "import pycuda_for_wheels as p; p.NVCC_WHEEL = 'absent'; print(p.driver(), flush=True); p.main()"
     done = subprocess.run([sys.executable, "-c", steps], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -157,15 +157,6 @@ def test_samples_may_be_integers_or_nonfinite(tmp_path):
     assert (len(read([path]).points), read([path]).unreadable) == (1, [])
 
 
-def test_headers_get_current_names(tmp_path, change_ladder):
-    change_ladder(former={"naive": "direct"})
-    file = RecordFile(tmp_path / "records.jsonl")
-    file.header("profile", {"point": {**point(1)["point"], "rung": "naive"}})
-    file.header("accuracy", {"rung": "naive"})
-    profile, accuracy = read([file.path]).headers.values()
-    assert (profile["point"]["rung"], accuracy["rung"]) == ("direct", "direct")
-
-
 def test_a_line_that_is_not_an_object_costs_only_itself(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('[1]\n[]\n{}\n1\nnull\n"text"\n' + json.dumps(WHOLE) + "\n")

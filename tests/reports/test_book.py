@@ -62,26 +62,6 @@ def made():
     return files, dict(book.site(files))
 
 
-def test_the_pages_are_what_records_and_sources_say(made):
-    assert book.outdated(FOLDER, made[0]) == [], "run make report"
-
-
-def test_stale_and_superfluous_pages_are_found_and_fixed(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(book, "pages", lambda results: made[0].items())
-    copies = [tmp_path / "book", tmp_path / "site"]
-    for files, copy in zip(made, copies, strict=True):
-        book.write(copy, files)
-    words = [str(ROOT / "results"), *map(str, copies)]
-    assert book.main([*words, "--check"]) == 0
-    page = copies[0] / "06-pipeline.md"
-    page.write_text(page.read_text().replace("0.7", "0.8", 1))
-    assert book.main([*words, "--check"]) == 1
-    assert book.main(words) == 0
-    assert page.read_text() == (FOLDER / page.name).read_text()
-    (copies[1] / "old.html").write_text("left")
-    assert book.main([*words, "--check"]) == 1
-
-
 def test_no_term_is_used_before_it_is_explained():
     assert used_too_early(CHAPTERS, glossary_terms()) == []
 

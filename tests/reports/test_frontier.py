@@ -11,7 +11,6 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import frontier
 from alexconv.reports.comparison import CONTRACTS, Frontier, gather
-from alexconv.reports.generated import markers, updated
 from alexconv.reports.goals import Goal, goals
 from alexconv.reports.measurements import measurements
 from alexconv.reports.winners import batches_of
@@ -316,154 +315,9 @@ def test_tables_say_where_they_are_from(tmp_path: Path) -> None:
     assert "Clocks dropped during 1 of its" in text
 
 
-# The page
-
-
-def test_the_page_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) -> None:
-    results = sorted(str(path) for path in (ROOT / "results").glob("*.jsonl"))
-    command = [*results, str(ROOT / "docs" / "frontier.md"), "--check"]
-    assert frontier.main(command) == 0, capsys.readouterr().err
-
-
-def test_the_page_is_written_between_markers_and_a_stale_one_is_noticed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "frontier.md"
-    page.write_text(
-        "before\n" + "\nmiddle\n".join("\noutdated\n".join(markers(name)) for name in frontier.PARTS) + "\nafter\n"
-    )
-    file = write(tmp_path / "records.jsonl", comparison())
-    command = [str(file), str(page)]
-    assert frontier.main([*command, "--check"]) == 1
-    assert f"run python -m alexconv.reports.frontier {file} {page}" in capsys.readouterr().err
-    assert "outdated" in page.read_text()
-    assert frontier.main(command) == 0
-    assert frontier.main([*command, "--check"]) == 0
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "outdated" not in text
-    assert text.count("middle") == len(frontier.PARTS) - 1
-    write(file, [point("wgmma-split", 1, 128, 0.9)])
-    assert frontier.main([*command, "--check"]) == 1
-
-
 def test_records_without_comparisons_give_a_page_that_says_so(tmp_path: Path) -> None:
     data = gathered(tmp_path, [record("alexnet", layer, N, "direct") for layer in LAYERS for N in (1, 128, 2048)])
     assert all(each.met is None for each in goals(data))
     parts: dict[str, Callable[[Frontier], str]] = frontier.PARTS
     unmeasured = {name for name, part in parts.items() if part(data) == frontier.NOT_MEASURED}
     assert unmeasured == set(parts) - {"goals", "cuda-cores-floors", "tensor-cores-floors"}
-
-
-def test_a_page_without_markers_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "frontier.md"
-    page.write_text("nothing")
-    file = write(tmp_path / "records.jsonl", comparison())
-    assert frontier.main([str(file), str(page)]) == 2
-    assert "has no markers" in capsys.readouterr().err
-
-
-def test_parts_are_replaced_one_by_one() -> None:
-    text = "\n".join(["a", *markers("one"), "b", *markers("two"), "c"])
-    once = updated(text, {"one": "1", "two": "2"})
-    assert once == updated(once, {"one": "1", "two": "2"})
-    assert once.replace("\n2\n", "\n3\n") == updated(once, {"two": "3"})
-
-
-def test_ratios_have_intervals_and_preparation_has_a_column(tmp_path: Path) -> None:
-    (row, *_) = rows(frontier.text_of(frontier.summary_table(gathered(tmp_path, comparison(ours=0.4)))))
-    low, high = map(float, row["95 %"].split(" to "))
-    assert low <= float(row["ratio"]) <= high
-    assert high - low < 0.02 * high
-    assert float(row["preparing filters, ms"]) >= 0
-    assert float(row["ratio with preparation"]) >= float(row["ratio"])
-
-
-def test_preparation_counts_in_the_ratio_that_names_it(tmp_path: Path) -> None:
-    points = comparison(ours=0.4)
-    for each in points:
-        if "kernel" in each["samples"] and not each["point"]["rung"].startswith("torch"):
-            each["samples"]["prepare"] = [value / 2 for value in each["samples"]["kernel"]]
-    (row, *_) = rows(frontier.text_of(frontier.summary_table(gathered(tmp_path, points))))
-    assert float(row["ratio with preparation"]) == pytest.approx(1.5 * float(row["ratio"]), rel=2e-3)
-
-
-def test_a_goal_met_rested_may_be_missed_sustained_or_with_preparation(tmp_path: Path) -> None:
-    points = comparison(ours=0.4)
-    for each in points:
-        peer = each["point"]["rung"].startswith("torch")
-        slowed = [value * (1.0 if peer else 1.2) for value in each["samples"]["kernel"]]
-        each["samples"] |= {"kernel_sustained": slowed} | ({} if peer else {"prepare": samples(0.1)})
-        each["under_load" if peer else "audit"] = {"clock_mhz": 1980.0 if peer else 1500.0}
-    found = rows(frontier.sustained_part(gathered(tmp_path, points)))
-    whole = {row["class"]: row for row in found if row["layer"] == "all"}
-    assert float(whole["fp32"]["ratio sustained"]) == pytest.approx(0.48, rel=1e-3)
-    assert float(whole["fp32"]["ratio with preparation"]) == pytest.approx(0.5, rel=1e-3)
-    assert {row["goal: rested / sustained / with preparation"] for row in whole.values()} == {"met / missed / missed"}
-    assert found[0]["our clock under load, MHz"] == "1,500"
-    assert frontier.sustained_part(gathered(tmp_path / "none", comparison())) == frontier.NOT_MEASURED
-
-
-def test_plans_stand_beside_torchs_engine_where_one_file_has_both(tmp_path: Path) -> None:
-    plans = []
-    for layer in LAYERS:
-        plans.append(point("cudnn-nchw-fp32", layer, 128, 0.8))
-        about = {"plans": [{"engine": "eng3_k1=2", "tried": 17, "ms": 0.8}], "workspace_bytes": 3 << 20}
-        plans[-1]["peer"] = about
-    (row, *others) = rows(frontier.plans_part(gathered(tmp_path, [*comparison(), *plans])))
-    assert len(others) == 4
-    assert (row["plans tried"], row["engine"], row["workspace, MiB"]) == ("17", "`eng3`", "3.000")
-    assert float(row["torch over plan"]) == pytest.approx(1.25, rel=1e-3)
-    assert frontier.plans_part(gathered(tmp_path / "apart", comparison(), plans)) == frontier.NOT_MEASURED
-
-
-def test_the_strict_class_stands_beside_plans_without_transforms(tmp_path: Path) -> None:
-    plans = []
-    for layer in LAYERS:
-        for name, ms in (("cudnn-nchw-fp32", 0.3), ("cudnn-nchw-fp32-strict", 1.25)):
-            plans.append(point(name, layer, 128, ms))
-            about = {"plans": [{"engine": "eng3_k1=2", "tried": 17, "ms": ms}], "workspace_bytes": 3 << 20}
-            plans[-1]["peer"] = about
-    *layers, whole = rows(frontier.strict_part(gathered(tmp_path, [*comparison(), *plans])))
-    assert [row["layer"] for row in layers] == [str(layer) for layer in LAYERS]
-    ours = float(whole["ours, ms"])
-    assert float(whole["cuDNN without transforms, ms"]) == pytest.approx(5 * 1.25, rel=1e-3)
-    assert float(whole["cuDNN's fastest plan, ms"]) == pytest.approx(5 * 0.3, rel=1e-3)
-    assert float(whole["over cuDNN without transforms"]) == pytest.approx(ours / (5 * 1.25), rel=1e-3)
-    assert frontier.strict_part(gathered(tmp_path / "none", comparison())) == frontier.NOT_MEASURED
-
-
-def test_layers_of_the_strict_class_come_from_as_many_files_as_have_them(tmp_path: Path) -> None:
-    def file(layers: Iterable[int], ours: float, theirs: float) -> list[dict[str, Any]]:
-        found = []
-        for layer in layers:
-            found += [point("wgmma-split", layer, 128, ours), point("cudnn-nchw-fp32-strict", layer, 128, theirs)]
-            found[-1]["peer"] = {"plans": [{"engine": "eng70", "tried": 15, "ms": theirs}], "workspace_bytes": 0}
-        return found
-
-    first, second = file((2, 3, 4), 0.5, 1.0), file((1, 5), 0.3, 1.0)
-    data = gathered(tmp_path, first, second)
-    text = frontier.strict_part(data)
-    *layers, whole = rows(text)
-    assert [row["layer"] for row in layers] == [str(layer) for layer in LAYERS]
-    assert [float(row["over cuDNN without transforms"]) for row in layers] == pytest.approx(
-        [0.3, *[0.5] * 3, 0.3], 1e-3
-    )
-    assert float(whole["over cuDNN without transforms"]) == pytest.approx(2.1 / 5, rel=1e-3)
-    assert [line for line in text.splitlines() if line.startswith("From")] == sorted(
-        line for line in text.splitlines() if line.startswith("From `file-")
-    )[::-1], "a line for each file, that of layer 1 first"
-    assert (found := goal(data, 1, "without FFT")).ratio == pytest.approx(2.1 / 5, rel=1e-3) and found.met
-    assert (found := goal(data, 5, "without FFT layer")).ratio == pytest.approx(0.5, rel=1e-3) and found.met
-    *layers, last = rows(frontier.strict_part(gathered(tmp_path / "part", first)))
-    assert [row["layer"] for row in [*layers, last]] == ["2", "3", "4"], "no sum of some layers"
-
-
-def test_a_class_has_a_row_for_each_card_that_compared_all_layers(tmp_path: Path) -> None:
-    found = rows(frontier.cards_part(gathered(tmp_path, comparison(), comparison())))
-    assert [row["class"] for row in found] == ["fp32", "tf32", "fp16"], "one card, and no rung of fp32-tile"
-    assert {row["card"] for row in found} == {found[0]["card"]}
-    for row in found:
-        assert float(row["ratio"]) == pytest.approx(float(row["ours, ms"]) / float(row["cuDNN, ms"]), rel=1e-3)
-    assert frontier.cards_part(gathered(tmp_path / "none", comparison()[:1])) == frontier.NOT_MEASURED

@@ -58,8 +58,3 @@ def test_slower_layers_are_shown_with_what_their_launches_say():
     assert row.endswith("2 launches, a pass over the input; 1568 blocks' work, tiles 100% full |")
     assert networks.slower_part([]) == networks.NOT_MEASURED
     assert networks.slower_part(found[1:]) == "None above 1.05."
-
-
-def test_the_page_says_what_its_records_do():
-    files = sorted(map(str, (ROOT / "results/networks").glob("*.jsonl")))
-    assert networks.main([*files, str(ROOT / "docs/networks.md"), "--check"]) == 0

@@ -8,7 +8,6 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import precision
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.generated import markers
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -91,19 +90,3 @@ def test_each_table_has_what_the_records_say(tmp_path):
 def test_without_records_nothing_is_said_to_be_measured(tmp_path):
     RecordFile(tmp_path / "r.jsonl").header("device", {"name": "a GPU"})
     assert {part(read([tmp_path / "r.jsonl"])) for part in precision.PARTS.values()} == {NOT_MEASURED}
-
-
-def test_the_page_is_what_the_results_say(capsys):
-    results = sorted(map(str, (ROOT / "results").glob("*.jsonl")))
-    assert precision.main([*results, str(ROOT / "docs" / "precision.md"), "--check"]) == 0, capsys.readouterr().err
-
-
-def test_a_stale_page_is_named_and_written(tmp_path, capsys):
-    file, page = made(tmp_path), tmp_path / "precision.md"
-    page.write_text("before\n" + "\n".join("\nold\n".join(markers(name)) for name in precision.PARTS) + "\nafter\n")
-    command = [str(file), str(page)]
-    assert precision.main([*command, "--check"]) == 1
-    assert f"run python -m alexconv.reports.precision {file} {page}" in capsys.readouterr().err
-    assert precision.main(command) == 0
-    assert precision.main([*command, "--check"]) == 0
-    assert "old" not in page.read_text()

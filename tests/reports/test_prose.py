@@ -5,7 +5,6 @@ the recomputed value to the digits that are printed.  A number with a unit that 
 its sentence says why it has no record.
 """
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_records import published_table
 
-from alexconv.profile.tables import comparison
-from alexconv.records.names import in_present_names
+from alexconv.records.compressed import contents
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS
 
@@ -31,8 +30,8 @@ Value = float | Callable[[], float]
 
 @cache
 def lines(name: str, kind: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
-    return [in_present_names(line) for line in found if line["type"] == kind]
+    found = [json.loads(line) for line in contents(ROOT / "results" / name).splitlines()]
+    return [line for line in found if line["type"] == kind]
 
 
 def points(name: str, **axes: object) -> list[dict[str, Any]]:
@@ -81,9 +80,8 @@ def compulsory_gb(layer: int) -> float:
 
 def kendall(layer: str) -> float:
     """As the report's table of orders has it."""
-    path = ROOT / "docs" / "report" / "tables" / "alexnet-order-kernel-agreement.csv"
-    with path.open(newline="") as file:
-        return next(float(row["Kendall's tau-b"]) for row in csv.DictReader(file) if row["layer"] == layer)
+    rows = published_table("alexnet-order-kernel-agreement")
+    return next(float(row["Kendall's tau-b"]) for row in rows if row["layer"] == layer)
 
 
 def span(values: list[float]) -> list[float]:
@@ -361,11 +359,6 @@ def test_a_number_without_a_record_is_noticed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "README.md").write_text("A rung.\n\nIt takes\n0.5 ms.\n\n<!-- a: begin -->\n7 ms\n<!-- a: end -->\n")
     monkeypatch.setattr("test_prose.ROOT", tmp_path)
     assert uncovered("README.md") == ["README.md: ['0.5 ms'] in It takes 0.5 ms."]
-
-
-def test_the_table_of_counters_is_what_the_records_say() -> None:
-    fresh = "\n".join(comparison(ROOT / "results" / "h200-profile.jsonl", ROOT / "results" / "host" / "profile.jsonl"))
-    assert f"{fresh}\n<!-- comparison: end -->" in (ROOT / "docs" / "profile.md").read_text(), "scripts/profile_page.py"
 
 
 def over(predicted: dict[int, float], rung: str) -> list[float]:

@@ -20,11 +20,11 @@ import pytest
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.records.names import in_present_names
+from alexconv.records.compressed import contents, files_in
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
-RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
+RESULTS = files_in(ROOT / "results")
 # cuDNN's faster layouts with many images.
 FASTER = {"fp32": "torch-nchw-fp32", "tf32": "torch-nhwc-tf32", "fp16": "torch-nhwc-fp16"}
 FRONTIER, SCALING, GRAPHS = "h200-frontier", "h200-frontier-scaling", "h200-frontier-together"
@@ -65,8 +65,8 @@ def raw() -> Raw:
 
 
 def points_of(path: Path) -> list[Point]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    found = {json.dumps(line["point"]): in_present_names(line) for line in lines if line["type"] == "point"}
+    lines = [json.loads(line) for line in contents(path).splitlines()]
+    found = {json.dumps(line["point"]): line for line in lines if line["type"] == "point"}
     return list(found.values())
 
 
@@ -110,8 +110,7 @@ def markdown_tables(text: str) -> Iterator[list[dict[str, str]]]:
 
 
 def csv_rows(root: Path, key: str) -> list[dict[str, str]]:
-    path = root / "docs" / "report" / "tables" / f"{key}.csv"
-    with path.open(newline="") as file:
+    with (root / "site" / "tables" / f"{key}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -208,7 +207,7 @@ def usual(points: list[Point], **axes: object) -> Point | None:
 def mapping_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Table 8: layer 1 in both mappings."""
     (run,) = runs_named(caption(root, "Table 8"))
-    with (root / "docs" / "report" / "tables" / "table-8.csv").open(newline="") as file:
+    with (root / "site" / "tables" / "table-8.csv").open(newline="") as file:
         rows = list(csv.reader(file))[1:]
     for rung, batch, *cells in rows:
         N = int(batch)
@@ -554,8 +553,8 @@ def axes_of(point: Point) -> dict[str, object]:
 
 
 def lines_of(path: Path, kind: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [in_present_names(line) for line in found if line["type"] == kind]
+    found = [json.loads(line) for line in contents(path).splitlines()]
+    return [line for line in found if line["type"] == kind]
 
 
 def profile_claims(root: Path, raw: Raw) -> Iterator[Claim]:
@@ -692,15 +691,11 @@ def test_a_changed_record_is_noticed(
 
 
 def test_a_changed_digit_is_noticed(root: Path, raw: Raw, tmp_path: Path) -> None:
-    copied = tmp_path / "docs" / "report"
     pages = ("frontier", "profile", "accuracy", "commands", "report/report")
     for name in ("README.md", *(f"docs/{page}.md" for page in pages)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
-    (copied / "tables").mkdir()
-    for path in (ROOT / "docs" / "report" / "tables").glob("*.csv"):
-        (copied / "tables" / path.name).write_text(path.read_text())
-    (tmp_path / "site").mkdir()
+    shutil.copytree(root / "site" / "tables", tmp_path / "site" / "tables")
     shutil.copy(root / "site" / "rung-wgmma-half.html", tmp_path / "site")
     found = list(claims(tmp_path, raw))
     assert all(map(agrees, found))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import GPU, MORE_FILES, kernel_ms, published_files, record, whole_report, write
+from report_records import GPU, kernel_ms, record, whole_report, write
 
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.records.store import RecordFile, read
@@ -21,15 +21,14 @@ from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
 from alexconv.reports.comparison import gather
 from alexconv.reports.elements import exact, shown
-from alexconv.reports.generated import markers, updated
+from alexconv.reports.generated import markers
 from alexconv.reports.ladder import family_technique
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.orderings import kendall_tau, reversals
-from alexconv.reports.page import FIGURES, MARKDOWN, TABLES, csv_text, markdown
+from alexconv.reports.page import FIGURES
 from alexconv.reports.published import Series
 from alexconv.reports.rooflines import measured_bytes
-from alexconv.reports.site import compose
 from alexconv.reports.style import FAMILIES, styles_once
 from alexconv.shapes import WORKLOADS
 
@@ -434,68 +433,10 @@ def test_cells(cell: str | int | float | None, text: str, program: str) -> None:
 # What the repository holds
 
 
-def test_the_report_is_what_the_results_say() -> None:
-    results, folder = published_files(), ROOT / "docs" / "report"
-    report = compose(measurements(read(results)), gather(results))
-    stale = [table.key for table in report.tables() if table.csv and csv_of(folder, table.key) != csv_text(table)]
-    assert not stale, "run make report"
-    assert (folder / MARKDOWN).read_text() == markdown(report), "run make report"
-    assert {path.stem for path in (folder / FIGURES).glob("*.svg")} == {plot.key for plot in report.plots()}
-    assert {path.stem for path in (folder / TABLES).glob("*.csv")} == {
-        table.key for table in report.tables() if table.csv
-    }
-
-
-def test_the_makefile_makes_the_report_of_the_same_files() -> None:
-    assert f"MORE_RECORDS := {' '.join(MORE_FILES)}\n" in (ROOT / "Makefile").read_text()
-
-
-def csv_of(folder: Path, key: str) -> str:
-    path = folder / TABLES / f"{key}.csv"
-    return path.read_text() if path.exists() else ""
-
-
-def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) -> None:
-    results = sorted(str(path) for path in (ROOT / "results").glob("*.jsonl"))
-    if results:
-        assert readme.main([*results, str(ROOT / "README.md"), "--check"]) == 0, capsys.readouterr().err
-    else:
-        begin, end = markers(readme.FAMILY_TABLE)
-        between = (ROOT / "README.md").read_text().partition(begin)[2].partition(end)[0]
-        assert not between.strip(), "the README has a table, but results/ has no records to make it from"
-
-
 def test_a_phone_shows_the_speed_of_each_class() -> None:
     begin, end = markers(readme.HEADLINE)
     between = (ROOT / "README.md").read_text().partition(begin)[2].partition(end)[0]
     assert next(line for line in between.splitlines() if line.startswith("|")).startswith("| class | speed |")
-
-
-def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_path: Path) -> None:
-    marks = [markers(name) for name in (readme.HEADLINE, readme.FIGURES, readme.FAMILY_TABLE)]
-    page = tmp_path / "README.md"
-    page.write_text("before\n" + "\nmiddle\n".join(f"{begin}\nold\n{end}" for begin, end in marks) + "\nafter\n")
-    names = ("direct", "direct-register")
-    points = [record("alexnet", layer, N, name) for layer in range(1, 6) for N in (1, 128) for name in names]
-    file = write(tmp_path / "records.jsonl", points)
-    command = [str(file), str(page)]
-    assert readme.main([*command, "--check"]) == 1
-    assert readme.main(command) == 0
-    assert readme.main([*command, "--check"]) == 0
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "old" not in text
-    total = sum(kernel_ms("alexnet", layer, 128, 1) for layer in range(1, 6))
-    assert shown(total) in next(line for line in text.splitlines() if line.startswith("| single"))
-    drawing = tmp_path / "docs" / "figures" / "ladder.svg"
-    assert drawing.is_file()
-    changed = record("alexnet", 1, 128, "direct")
-    changed["samples"]["kernel"] = [99.0] * 10
-    write(file, [changed])
-    parts = {readme.FAMILY_TABLE: readme.families(measurements(read([file])), gather([file]))}
-    assert updated(page.read_text(), parts) == page.read_text()
-    assert readme.main([*command, "--check"]) == 1, "a figure is stale"
 
 
 def test_the_readme_says_whether_other_runs_were_on_this_card(tmp_path: Path) -> None:
@@ -512,8 +453,11 @@ def test_the_readme_names_a_technique_for_every_family() -> None:
     assert all(len(family_technique(family)) > 20 for family in FAMILIES)
 
 
-def test_a_readme_without_markers_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "README.md").write_text("nothing")
-    file = write(tmp_path / "records.jsonl", [record("alexnet", 1, 1, "direct")])
-    assert readme.main([str(file), str(tmp_path / "README.md")]) == 2
-    assert "has no markers" in capsys.readouterr().err
+def test_the_readme_adds_up_the_layers_of_the_fastest_rung_of_a_family(tmp_path: Path) -> None:
+    names = ("direct", "direct-register")
+    points = [record("alexnet", layer, N, name) for layer in range(1, 6) for N in (1, 128) for name in names]
+    file = write(tmp_path / "records.jsonl", points)
+    total = sum(kernel_ms("alexnet", layer, 128, 1) for layer in range(1, 6))
+    table = readme.parts([file])[readme.FAMILY_TABLE]
+    assert shown(total) in next(line for line in table.splitlines() if line.startswith("| single"))
+    assert list(readme.drawings([file])) == [Path("docs", "figures", "ladder.svg")]

@@ -121,9 +121,3 @@ def test_cards_are_compared_within_a_run():
 def test_a_study_is_the_same_wherever_it_ran():
     one = "python -m alexconv.run --cluster local --study s --out one.jsonl --resume"
     assert scaling.study_of(one) == "python -m alexconv.run --study s"
-
-
-def test_the_page_is_what_the_records_say():
-    files = sorted(str(path) for path in ROOT.glob("results/cluster/*.jsonl"))
-    assert files
-    assert scaling.main([*files, str(ROOT / "docs" / "cluster.md"), "--check"]) == 0

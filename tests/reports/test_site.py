@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from report_records import GPU, HOST, RUN, kernel_ms, published_files, record, write
+from report_records import GPU, HOST, RUN, kernel_ms, published_report, record, write
 
 from alexconv import compare
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -196,8 +196,7 @@ def test_every_item_of_the_studies_is_here_or_has_a_reason() -> None:
 
 
 def test_what_the_coverage_names_is_in_the_published_report() -> None:
-    files = published_files()
-    report = compose(measurements(read(files)), gather(files))
+    report = published_report()
     known = {item.key for page in report.pages for section in page.sections for item in section.items}
     assert {key for item in coverage.items() for key in item.ours} - known == set()
     rows = table(report, "studies")

@@ -13,9 +13,8 @@ from alexconv.shapes import WORKLOADS
 from alexconv.tune import measured
 from alexconv.tune.auto import contenders
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts" / "measure"))
 import auto_table
-import library_choices
 
 sys.path.pop(0)
 
@@ -54,7 +53,7 @@ def test_what_was_not_measured_is_not_in_the_table(monkeypatch):
 
 
 def choices_record(conv, ms, **more):
-    """A record of scripts/library_choices.py, of rungs' times by name and constants."""
+    """A record of type library-choices, of rungs' times by name and constants."""
     times = {json.dumps([rung, list(constants.items())]): took for (rung, constants), took in ms}
     facts = {"conv": asdict(conv), "N": 32, "precision": "fp16", "graph_ms": {"cudnn-nhwc": 0.01, **times}}
     return {**facts, **more}
@@ -80,24 +79,3 @@ def test_times_of_calls_replace_those_of_points(tmp_path):
     found = dict(auto_table.entries(conv, 32, auto_table.times([tmp_path / "choices.jsonl"])[conv, 32]))
     best = found[auto_table.name_of(conv, 32, "fp16", "nhwc")]
     assert (best.rung, dict(best.constants)) == (rung, large)
-
-
-def test_layers_slower_in_their_last_record_are_listed(tmp_path):
-    conv, other = WORKLOADS["convnet-benchmarks"].layer(26), WORKLOADS["convnet-benchmarks"].layer(37)
-
-    def record(layer, conv, ours):
-        times = {"alexconv-nhwc": ours, "cudnn-nchw": 0.03, "cudnn-nhwc": 0.02}
-        facts = {"workload": "convnet-benchmarks", "layer": layer, "N": 128, "precision": "fp16"}
-        return json.dumps({"type": "library-layer", "conv": asdict(conv), "graph_ms": times, **facts})
-
-    path = tmp_path / "layers.jsonl"
-    path.write_text(
-        "\n".join([record(26, conv, 0.01), record(37, other, 0.04), record(26, conv, 0.04), record(37, other, 0.01)])
-    )
-    (point, title), *rest = library_choices.slower([path], 1.1, ["fp16"])
-    assert (point, title, rest) == ((conv, 128, "fp16"), "convnet-benchmarks 26", [])
-    assert not list(library_choices.slower([path], 1.1, ["tf32"]))
-    compared = library_choices.choices(H200, point, ["wgmma-window-in-place"], ["wgmma-half-whole"])
-    chosen = {why: rung for (rung, _), whys in compared.items() for why in whys}
-    assert chosen == {"auto": "wgmma-window-in-place", "auto without new": "wgmma-half-blocked"}
-    assert sum(rung == "wgmma-half-whole" for rung, _ in compared) == library_choices.OF_A_RUNG

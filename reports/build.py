@@ -1,0 +1,145 @@
+"""Writes every page of a checkout that shows results, from its record files: README, docs, the report and the book.
+
+python -m alexconv.reports.build [--check | --site FOLDER]
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
+from pathlib import Path
+
+from alexconv.errors import UsageError
+from alexconv.options import exits_cleanly
+from alexconv.predict import page as prediction
+from alexconv.records.compressed import files_in
+from alexconv.records.profiles import comparison
+from alexconv.reports import (
+    book,
+    commands,
+    course,
+    frontier,
+    hazards,
+    library,
+    networks,
+    precision,
+    readme,
+    scaling,
+    trust,
+)
+from alexconv.reports.elements import Plot, Table
+from alexconv.reports.generated import stale, superfluous, updated, write
+from alexconv.reports.page import FIGURES, MARKDOWN, TABLES, csv_text, draw_all, markdown
+from alexconv.reports.page import write as write_site
+from alexconv.reports.site import Report, report_of
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
+MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
+SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
+GPU = Path("alexconv", "prediction", "gpus", "h200.toml")
+
+Parts = Mapping[str, str]  # what stands between a page's markers, by their names
+
+
+def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callable[[Path], Parts]:
+    """The parts that record files give, as a function of their folder; it raises UsageError if a file is missing."""
+
+    def parts_of(results: Path) -> Parts:
+        found = {pattern: files_in(results, pattern) for pattern in patterns}
+        if missing := [pattern for pattern, files in found.items() if not files]:
+            raise UsageError(f"{results} has no {', '.join(missing)}")
+        return parts([file for files in found.values() for file in files])
+
+    return parts_of
+
+
+PAGES: Mapping[str, Callable[[Path], Parts]] = {
+    "README.md": of_files(readme.parts, "*.jsonl"),
+    "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
+    "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
+    "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
+    "docs/frontier.md": of_files(frontier.parts, "*.jsonl"),
+    "docs/hazards.md": of_files(hazards.parts, "hazard-mutants.json", "hazard-sanitizers.json"),
+    "docs/library.md": of_files(library.parts, "library/*.jsonl"),
+    "docs/networks.md": of_files(networks.parts, "networks/*.jsonl"),
+    "docs/own-kernels.md": of_files(course.wrapped, "course/h200-wrapped.jsonl"),
+    "docs/precision.md": of_files(precision.parts, "*.jsonl"),
+    "docs/predict.md": prediction.parts,
+    "docs/profile.md": of_files(
+        lambda files: {"comparison": "\n".join(comparison(*files))}, "h200-profile.jsonl", "host/profile.jsonl"
+    ),
+    "docs/trust.md": trust.parts,
+}
+
+
+def published(results: Path) -> Report:
+    """The report of a checkout's record files."""
+    return report_of([*files_in(results), *(results / name for name in MORE)])
+
+
+def texts(report: Report) -> dict[Path, str]:
+    """Every generated file of the checkout that is the current folder, except the report's figures."""
+    files = {Path(page): updated(Path(page).read_text(), parts(RESULTS)) for page, parts in PAGES.items()}
+    files |= readme.drawings(files_in(RESULTS))
+    files |= {TERMINAL / f"{name}.svg": commands.picture(RESULTS / run) for name, run in SCREENS.items()}
+    files |= {BOOK / name: text for name, text in book.pages(RESULTS)}
+    files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
+    files[REPORT / MARKDOWN] = markdown(report)
+    tables = (item for item in shown(report) if isinstance(item, Table) and item.long)
+    return files | {REPORT / TABLES / f"{table.key}.csv": csv_text(table) for table in tables}
+
+
+def shown(report: Report) -> list[Table | Plot]:
+    """What the report's Markdown page shows, or links to."""
+    return [item for section in report.sections for item in section.items]
+
+
+def build(*, check: bool) -> list[Path]:
+    """Writes all files into the current folder; with ``check`` returns the stale ones instead."""
+    report = published(RESULTS)
+    files, plots = texts(report), [item for item in shown(report) if isinstance(item, Plot)]
+    figures = {plot: REPORT / FIGURES / f"{plot.key}.svg" for plot in plots}
+    every = {*files, *figures.values()}
+    extra = [path for folder in (REPORT, BOOK) for path in superfluous(folder, every)]
+    if check:
+        return [*stale(files), *(path for path in figures.values() if not path.is_file()), *extra]
+    write(files)
+    (REPORT / FIGURES).mkdir(parents=True, exist_ok=True)
+    draw_all(plots, REPORT / FIGURES, png=False)
+    for path in extra:
+        path.unlink()
+    return []
+
+
+def build_site(folder: Path) -> None:
+    """Writes the site into a folder: the book, and the report's pages."""
+    pages = dict(book.site(dict(book.pages(RESULTS))))
+    write({folder / "book" / name: text for name, text in pages.items()})
+    write_site(published(RESULTS), folder)
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the pages or the site; with --check the exit status is 1 if a page is stale."""
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.build", description=summary)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a page is stale")
+    what.add_argument("--site", type=Path, metavar="FOLDER", help="write the site instead, into this folder")
+    options = parser.parse_args(arguments)
+    if not (CHECKOUT / RESULTS).is_dir():
+        raise UsageError(f"{CHECKOUT} is no checkout: it has no record files")
+    site = options.site and options.site.resolve()
+    with chdir(CHECKOUT):
+        if site:
+            build_site(site)
+            return 0
+        old = build(check=options.check)
+    if old:
+        print(f"stale: {', '.join(map(str, old))}: run make report", file=sys.stderr)
+    return 1 if old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

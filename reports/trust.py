@@ -1,0 +1,202 @@
+"""Tables of docs/trust.md: attacks and what catches them, from the tests; mutants, costs, alarms, from the records."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from math import fsum, inf, nan
+from pathlib import Path
+from statistics import median
+
+from alexconv.records.compressed import files_in
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, read
+from alexconv.reports.elements import Cell, markdown_table
+
+AGAIN = "again"  # in the record of a candidate that was run again after it was chosen
+MODES = ("compiler", "rule", "fault", "endless", "error", "integers", "again", "order", "race", "crash", "check")
+SHOWN = """
+import json, sys
+sys.path[:0] = sys.argv[1:]
+import attacks, test_cheating_rungs, test_timed_cheats  # importing the tests fills the table
+rows = [[attack, by, sorted(set(attacks.SHOWN.get(attack, [])))] for attack, by in attacks.CAUGHT_BY.items()]
+print(json.dumps(rows))
+"""
+CHECKED = {"data", "addresses", "races", "async", "undefined"}  # kinds of alexconv check, one column together
+
+
+def parts(results: Path) -> dict[str, str]:
+    """The page's tables from a checkout's ``results`` and the ``tests`` beside it."""
+    trust = results / "trust"
+    return {
+        "attacks": attacks(results.parent / "tests" / "attacks"),
+        "cost": cost(trust / "h200-audit.jsonl"),
+        "kept": kept_lines(trust / "h200-kept-lines.jsonl"),
+        "chosen": chosen(trust / "h200-tuning.jsonl"),
+        "alarms": alarms(files_in(results, "**/h200*.jsonl")),
+        "mutants": mutants(lines_of(trust / "mutants.jsonl"), reasons(trust / "equivalent_mutants.toml")),
+        "tried": tried(lines_of(trust / "attacks.jsonl")),
+    }
+
+
+def attacks(tests: Path) -> str:
+    """Each attack, what catches it, and the tests that show it."""
+    command = [sys.executable, "-c", SHOWN, str(tests), str(tests.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows: list[tuple[Cell, ...]] = [
+        (attack, by, ", ".join(f"`{name}`" for name in names) or None) for attack, by, names in json.loads(done.stdout)
+    ]
+    return "\n".join(markdown_table(("attack", "caught by", "shown by"), rows))
+
+
+def mutants(lines: Sequence[Record], known: Sequence[Record]) -> str:
+    """Mutants by rung: how many, how many each mode notices, those that are equivalent and why, and those left.
+
+    ``known`` are the reasons why mutants change no result.
+    """
+    by_rung: dict[str, list[Record]] = defaultdict(list)
+    for line in lines:
+        by_rung[line["rung"]].append(line)
+    rows: list[tuple[Cell, ...]] = []
+    for rung, found in by_rung.items():
+        counts = noticed(found)
+        ends = len(equivalent(found, known)), len(unnoticed(found, known))
+        rows.append((rung, len(found), *(counts[mode] or None for mode in MODES), *(end or None for end in ends)))
+    counts, same, left = noticed(lines), equivalent(lines, known), unnoticed(lines, known)
+    rows.append(("all", len(lines), *(counts[mode] for mode in MODES), len(same), len(left)))
+    table = markdown_table(("rung", "mutants", *MODES, "equivalent", "unnoticed"), rows)
+    said = [f"{named(line)}: {why(line, known)}" for line in same]
+    return "\n".join(
+        [
+            *table,
+            "",
+            "Equivalent:",
+            "",
+            *(said or ["none"]),
+            "",
+            "Unnoticed:",
+            "",
+            *(list(map(named, left)) or ["none"]),
+        ]
+    )
+
+
+def named(line: Record) -> str:
+    """A mutant in a list."""
+    return f"- `{line['file']}:{line['line']}` ({line['rung']}): `{line['before']}` -> `{line['after']}`"
+
+
+def reasons(file: Path) -> list[Record]:
+    """The reasons why mutants change no result, each with the change that it is for."""
+    found: list[Record] = tomllib.loads(file.read_text())["mutant"]
+    return found
+
+
+def why(line: Record, known: Sequence[Record]) -> str | None:
+    """Why a mutant changes no result; None if no reason is known."""
+    for each in known:
+        same = (each["file"], *each["change"]) == (line["file"], line["before"], line["after"])
+        if same and each["code"] in line["code"] and each.get("rung", line["rung"]) == line["rung"]:
+            return str(each["why"])
+    return None
+
+
+def equivalent(lines: Sequence[Record], known: Sequence[Record]) -> list[Record]:
+    """Mutants that nothing noticed, for a reason."""
+    return [line for line in lines if not line["noticed"] and why(line, known)]
+
+
+def unnoticed(lines: Sequence[Record], known: Sequence[Record]) -> list[Record]:
+    """Mutants that nothing noticed, without a reason."""
+    return [line for line in lines if not line["noticed"] and not why(line, known)]
+
+
+def noticed(lines: Sequence[Record]) -> Counter[str]:
+    """How many mutants each mode notices."""
+    return Counter("check" if mode in CHECKED else mode for line in lines for mode in line["noticed"])
+
+
+def tried(lines: Sequence[Record]) -> str:
+    """What else was tried, how often, and how often it went wrong."""
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for line in lines:
+        both = sums[line["what"], line["bad"]]
+        both[0] += line["tried"]
+        both[1] += line["count"]
+    rows: list[tuple[Cell, ...]] = [(what, times, bad, count) for (what, bad), (times, count) in sums.items()]
+    return "\n".join(markdown_table(("tried", "times", "what must not happen", "happened"), rows))
+
+
+def cost(file: Path) -> str:
+    """Wall time and kernel times with the audit over those without."""
+    records = read([file])
+    audits = [each for each in records.headers.values() if each["type"] == "audit"]
+    points = [each for each in audits if each["with"]["kernel"] and each["without"]["kernel"]]
+    (device,) = (each["name"] for each in records.headers.values() if each["type"] == "device")
+    seconds = [fsum(each[name]["seconds"] for each in points) for name in ("without", "with")]
+    ratios = {
+        name: [each["with"][name] / each["without"][name] for each in points] for name in ("kernel", "kernel_cold")
+    }
+    hot, cold = ratios["kernel"], ratios["kernel_cold"]
+    return (
+        f"On an {device}, {len(points)} points of AlexNet's layers, each measured without and with the audit: "
+        f"{seconds[0]:.1f} s and {seconds[1]:.1f} s of wall time ({100 * (seconds[1] / seconds[0] - 1):.1f} % more). "
+        f"Hot kernel times, with over without: median {median(hot):.3f}, from {min(hot):.3f} to {max(hot):.3f}; "
+        f"cold ones {median(cold):.3f}, from {min(cold):.3f} to {max(cold):.3f}. "
+        f"Outputs whose bits differ from those checked: {sum(each['audit']['differing'] for each in points)} of "
+        f"{sum(each['audit']['samples'] for each in points)} samples; points refused: "
+        f"{sum(each['with']['status'] != 'ok' for each in points)}."
+    )
+
+
+def kept_lines(file: Path) -> str:
+    """Microseconds to load an array, by lines that the L2 cache is asked to keep and by others."""
+    facts = [each for each in read([file]).headers.values() if each["type"] == "kept-lines"]
+    found = {(each["mebibytes"], each["entry"], each["way"]): 1e3 * each["ms"] for each in facts}
+    ways = {"flushed": "after a flush", "forgotten": "made ordinary, then a flush"}
+    rows: list[tuple[Cell, ...]] = [
+        (f"{size} MiB, {words}", *(f"{found[size, entry, way]:.1f}" for way in ways))
+        for size in sorted({size for size, _, _ in found})
+        for entry, words in (("load_ordinary", "ordinary lines"), ("load_kept", "lines to be kept"))
+    ]
+    return "\n".join(markdown_table(("microseconds to load", *ways.values()), rows))
+
+
+def chosen(file: Path) -> str:
+    """How much longer winners of searches took when they were run again."""
+    first: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    again: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for each in read([file]).points:
+        where = tuple(str(each["point"][axis]) for axis in ("rung", "layer", "N"))
+        (again if AGAIN in each else first)[where].append(each)
+    ratios = []
+    for where, records in again.items():
+        before, winner = min(
+            ((median_of(each, "kernel") or inf, each["point"]) for each in first[where]), key=lambda each: each[0]
+        )
+        (after,) = (median_of(each, "kernel") for each in records if each["point"] == winner)
+        ratios.append((after or nan) / before)
+    tried = sum(len(first[where]) for where in again)
+    number = f"{len(ratios)} search{'es' if len(ratios) > 1 else ''}"
+    return (
+        f"In {number} on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its first time when "
+        f"run again (median, from {min(ratios):.3f} to {max(ratios):.3f})."
+    )
+
+
+def alarms(files: Sequence[Path]) -> str:
+    """How many points were audited, how many of them refused, and how many others were judged wrong."""
+    points = read(files).points
+    audited = [each for each in points if "audit" in each]
+    refused = sum(each["status"] != "ok" for each in audited)
+    wrong = Counter((each["point"]["rung"], each["reason"]) for each in points if each["status"] == "wrong")
+    rungs = sorted({rung for rung, _ in wrong})
+    found = f"; of the others {sum(wrong.values())} are `wrong`, of {', '.join(rungs)}" if wrong else ""
+    return f"The H200 records in `results/` have {len(audited)} audited points, of which {refused} are refused{found}."
+
+
+def lines_of(file: Path) -> list[Record]:
+    """The lines of a file of JSON lines."""
+    return [json.loads(line) for line in file.read_text().splitlines()]

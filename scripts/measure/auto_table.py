@@ -1,0 +1,115 @@
+"""Makes auto's table of measured rungs: python scripts/measure/auto_table.py results/networks/*
+
+For each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless auto's
+estimates choose the same, or one slower by no more than TOLERATED, or unmeasured constants of that rung.  Another
+unmeasured rung is trusted where its estimate is far below the measured times.  A stricter class's rungs serve too.
+
+Files may also have records of type ``library-choices``, of rungs timed through Conv2d: where one has a layer, N and
+precision, it counts in place of that precision's points, for its rungs' layout.  It has the times of calls in graphs,
+which is what auto is for.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import H200
+from alexconv.planning.checks import PRECISIONS
+from alexconv.records.store import Record, read
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tune.auto import contenders
+from alexconv.tune.estimate import estimate
+from alexconv.tune.measured import TABLE, name_of
+
+CHOICES = "library-choices"
+TOLERATED = 1.02
+TRUSTED = 0.7  # an estimate of an unmeasured rung, over the shortest measured time
+Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
+
+
+def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
+    """Median kernel times of the H200's points, by layer and N; the last of equal points counts."""
+    found: dict[tuple[Conv, int], Times] = defaultdict(dict)
+    records = read(list(paths))
+    for record in records.points:
+        point = record["point"]
+        rung = RUNGS.get(point["rung"])
+        if record["status"] != "ok" or rung is None or "layer" not in point:
+            continue
+        conv, constants = WORKLOADS[point["workload"]].layer(point["layer"]), point["constants"]
+        if set(constants) == {each.name for each in rung.constants}:
+            name = json.dumps([rung.name, constants], sort_keys=True)
+            found[conv, point["N"]][name] = median(record["samples"]["kernel"]), BoundRung(rung, conv, constants)
+    for record in records.headers.values():
+        if record["type"] == CHOICES:
+            take(found[Conv(**record["conv"]), record["N"]], record)
+    return found
+
+
+def take(measured: Times, record: Record) -> None:
+    """Puts the choices of a layer in place of the points of their precision and layout."""
+    conv, timed = Conv(**record["conv"]), {}
+    for choice, ms in record["graph_ms"].items():
+        if choice.startswith("["):  # others are cuDNN's
+            name, constants = json.loads(choice)
+            if name in RUNGS and {each for each, _ in constants} == {each.name for each in RUNGS[name].constants}:
+                bound = BoundRung(RUNGS[name], conv, dict(constants))
+                timed[json.dumps([name, dict(constants)], sort_keys=True)] = ms, bound
+    layouts = {bound.rung.layout for _, bound in timed.values()}
+    for name, (_, bound) in list(measured.items()):
+        if bound.rung.layout in layouts and bound.rung.precision == record["precision"]:
+            del measured[name]
+    measured.update(timed)
+
+
+def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRung]]:
+    """The name and the fastest rung, for each precision and layout in which the estimates choose a slower one."""
+    for precision in PRECISIONS:
+        served = {precision, *PRECISIONS[precision].stricter}
+        for layout in dict.fromkeys(bound.rung.layout for _, bound in measured.values()):
+            known = {
+                name: each
+                for name, each in measured.items()
+                if each[1].rung.layout == layout and each[1].rung.precision in served
+            }
+            if not known:
+                continue
+            best = min(known.values(), key=lambda each: each[0])
+            chosen = next(iter(contenders(H200, conv, N, served, layout, 1)), None)
+            name = json.dumps([chosen.rung.name, dict(chosen.constants)], sort_keys=True) if chosen else ""
+            if name in known:
+                slower = known[name][0] > TOLERATED * best[0]
+            else:
+                other_rung = chosen is None or chosen.rung is not best[1].rung
+                slower = other_rung and (chosen is None or estimate(chosen, N) > TRUSTED * 1e3 * best[0])
+            if slower:
+                yield name_of(conv, N, precision, layout), best[1]
+
+
+def made(paths: Iterable[Path]) -> str:
+    """The table as text."""
+    found = {
+        name: {bound.rung.name: dict(bound.constants)}
+        for (conv, N), measured in times(paths).items()
+        for name, bound in entries(conv, N, measured)
+    }
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
+    return f'{{"{H200.name}": {{\n{lines}\n}}}}\n'
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the table."""
+    if not arguments:
+        print("usage: python scripts/measure/auto_table.py RECORDS...", file=sys.stderr)
+        return 2
+    TABLE.write_text(made(map(Path, arguments)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

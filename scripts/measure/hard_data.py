@@ -1,0 +1,192 @@
+"""Errors of conv2d and cuDNN on hard data, and of a search for the worst data, as a record file.
+
+python scripts/measure/hard_data.py conv2d --out results/h200-hard.jsonl      needs an NVIDIA GPU; torch adds cuDNN
+python scripts/measure/hard_data.py search --out results/h200-hard.jsonl --seconds 2
+
+``conv2d``: error and bound of each class on each data set and layer of AlexNet, and cuDNN's error on the same data
+against the same bound, with the kernels that cuDNN ran.  ``search``: for each rung the worst ratio of
+error to bound that a search finds on a small shape (alexconv.measuring.adversary), on a GPU or on the host executor.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alexconv import conv2d
+from alexconv.errors import AlexconvError
+from alexconv.executors import backends, choose_executor
+from alexconv.executors.interface import Executor, open_rung
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Rung
+from alexconv.measuring import adversary
+from alexconv.measuring.ahead import build_all
+from alexconv.measuring.runner import Layer, as_json
+from alexconv.measuring.torch_peers import chosen_engines, transform_of
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.layouts import from_study, to_study
+from alexconv.planning.planner import plan
+from alexconv.planning.points import choose_data, parse_layers
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tune import auto
+
+CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
+OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
+SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
+IMAGES, PLENTY = 2, 1 << 30
+
+
+def compile_choices(executor: Executor, layers: Sequence[int], N: int) -> dict[tuple[str, int], str]:
+    """Compiles the rungs that conv2d chooses, a compiler per core; their names by class and layer."""
+    names: dict[tuple[str, int], str] = {}
+    bound: list[BoundRung] = []
+    for precision, layer in product(CLASSES, layers):
+        conv = WORKLOADS["alexnet"].layer(layer)
+        if precision in PRECISIONS:
+            layout = auto.layouts_of(precision)[0]
+            choice = auto.choose(executor, conv, N, precision, layout, lambda line: None)
+            if choice:
+                names[precision, layer] = choice.rung.name
+                bound.append(BoundRung(choice.rung, conv, choice.constants, executor.device))
+    build_all(executor, bound)
+    return names
+
+
+def compared(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
+    """A record for each class, layer and data set."""
+    layers = parse_layers(options.layers, WORKLOADS["alexnet"])
+    names = compile_choices(executor, layers, options.N)
+    torch = None
+    with suppress(ImportError):
+        import torch
+
+        torch = torch if torch.cuda.is_available() else None
+    for layer, data in product(layers, choose_data(options.data)):
+        made: dict[str, Layer] = {}
+        for precision, dtype in CLASSES.items():
+            if (precision, layer) not in names:
+                continue
+            inputs = made.setdefault(
+                dtype, Layer("alexnet", layer, WORKLOADS["alexnet"].layer(layer), options.N, 0, data, dtype)
+            )
+            layout = RUNGS[names[precision, layer]].layout
+            x, w = from_study(inputs.x.astype(dtype), layout), inputs.w.astype(dtype)
+            y = conv2d(x, w, inputs.conv.U, precision=precision, layout=layout, backend=executor.name)
+            found = {"conv2d": outcome(inputs, to_study(y, layout), precision), "rung": names[precision, layer]}
+            if torch is not None:
+                found["cudnn"] = cudnn(torch, inputs, dtype, precision, layout)
+            yield {"class": precision, "layer": layer, "N": options.N, "data": data, **found}
+
+
+def outcome(inputs: Layer, y: np.ndarray, precision: str) -> Record:
+    """Error, bound, and outputs whose NaN or infinity is misplaced."""
+    error, bound = inputs.check(y, precision)
+    figures = {"scaled": error.scaled, "bound": bound, "componentwise": error.componentwise or 0.0}
+    return {**{name: as_json(value) for name, value in figures.items()}, "misplaced": error.misplaced}
+
+
+def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) -> Record:
+    """The same of cuDNN's convolution, the kernels that it runs, and the kind of its engine."""
+    memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    x, w = (
+        torch.from_numpy(np.ascontiguousarray(values.astype(dtype))).cuda().contiguous(memory_format=memory)
+        for values in (inputs.x, inputs.w)
+    )
+    with torch.no_grad(), chosen_engines(torch, "fp32" if precision.startswith("fp32") else precision):
+        torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)  # the first call tries the engines
+        torch.cuda.synchronize()
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            y = torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)
+            torch.cuda.synchronize()
+    kernels = [event.key for event in profile.key_averages() if not event.key.startswith(OF_THE_HOST)]
+    engine = transform_of(kernels) or ("GEMM" if kernels else None)
+    return {
+        **outcome(inputs, y.cpu().numpy(), precision),
+        "engine": engine,
+        "kernels": [name[:120] for name in kernels],
+    }
+
+
+def searched(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
+    """A record for each rung: the worst that the search finds."""
+    rungs = [rung for rung in LADDER if not executor.unsuited(rung) and takes(rung)]
+    cuts = {
+        rung.name: plan(BoundRung(rung, SEARCHED, rung.resolve(SEARCHED, {}), executor.device), IMAGES, PLENTY)
+        for rung in rungs
+    }
+    build_all(executor, [cut.bound for cut in cuts.values()])
+    for rung in rungs:
+
+        def run(x: np.ndarray, w: np.ndarray, rung: Rung = rung) -> np.ndarray:
+            with open_rung(executor, cuts[rung.name], x, w, TRANSFERS["pageable"]) as opened:
+                return opened.outputs().astype(np.float32)
+
+        dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
+        limits = options.trials, options.seconds, options.seed, cuts[rung.name].bound.atomic_additions
+        found = adversary.search(SEARCHED, IMAGES, precision, dtype, run, *limits)
+        figures = {"ratio": found.ratio, "scaled": found.scaled}
+        yield {
+            "rung": rung.name,
+            "class": rung.precision,
+            "trials": found.trials,
+            "kind": found.kind,
+            "misplaced": found.misplaced,
+            **{name: as_json(value) for name, value in figures.items()},
+            "trial": found.trial.described(),
+        }
+
+
+def takes(rung: Rung) -> bool:
+    """Whether the rung computes the small shape."""
+    return rung.refuses(Problem(SEARCHED, IMAGES, rung.resolve(SEARCHED, {}))) is None
+
+
+PARTS = {"conv2d": compared, "search": searched}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the parts and records them; 1 where a bound is broken."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("parts", nargs="+", choices=tuple(PARTS))
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
+    parser.add_argument("--backend", default="auto", choices=backends())
+    parser.add_argument("--N", type=int, default=4, help="images for conv2d (default: 4)")
+    parser.add_argument("--layers", default="all", help="layers for conv2d (default: all)")
+    parser.add_argument("--data", default="all", help="data sets for conv2d (default: all)")
+    parser.add_argument("--trials", type=int, default=10_000, help="trials of the search per rung (default: 10000)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of the search per rung (default: 2)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    executor = choose_executor(options.backend, 0)
+    file, broken = RecordFile(options.out), 0  # of our own bounds
+    command = "python scripts/measure/hard_data.py " + " ".join(arguments or sys.argv[1:])
+    headers = environment.write_headers(file, executor.header(), command)
+    try:
+        records = ((part, record) for part in options.parts for record in PARTS[part](executor, options))
+        for kind, record in records:
+            file.header({"conv2d": "guarantee", "search": "search"}[kind], {**record, **headers})
+            ratio = record.get("ratio")
+            if ratio is None:
+                ratio = float(record["conv2d"]["scaled"]) / record["conv2d"]["bound"]
+            broken += not float(ratio) <= 1
+            print({name: value for name, value in record.items() if name != "trial"}, flush=True)
+    except AlexconvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{broken} bounds broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

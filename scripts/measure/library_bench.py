@@ -1,0 +1,352 @@
+"""Times alexconv.Conv2d against torch's cuDNN on a GPU: layers in graphs and call by call, host time, first calls.
+
+    python scripts/measure/library_bench.py --out results/library/h200.jsonl
+
+Appends records to the file, of these types (docs/library.md has the tables):
+
+``library-layer``  a layer at a batch size in a precision: ms of a call, captured in a graph and at N=1 eager, by
+                   contender: alexconv (input in the layout of the precision's rungs; of AlexNet also in the other),
+                   cudnn (nchw and nhwc); its rung; its largest error over the norms
+``library-host``   microseconds of host time of a warm call, by contender and way of calling
+``library-first``  seconds of the first call of shapes new to the process, by what the cache has of them
+
+A captured call's time is that of a graph of CALLS calls over CALLS, hot.  cuDNN benchmarks its engines.  Inputs are
+without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.  A layer
+that two networks have is timed once and recorded for both.  Batch sizes and networks come in the order given, all
+networks at a batch size.
+"""
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from alexconv.errors import AlexconvError
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.options import command_line, exits_cleanly
+from alexconv.planning.points import parse_batches, workload_named
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile
+from alexconv.shapes import Conv
+from alexconv.tune import auto
+
+CALLS = 10  # in a graph
+SAMPLES = 5
+SECONDS = 0.005  # of a sample, or a graph's one launch
+HOST_CALLS = 200  # between two waits: fewer than the driver's queue holds
+WARM_UPS = 3
+LAYOUTS = ("nchw", "nhwc")
+DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
+FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}
+FIRST = ((3, 3, 64, 1), (3, 3, 96, 8), (1, 1, 160, 32), (5, 5, 48, 1), (3, 3, 256, 32))  # R, S, C, N
+
+
+class Bench:
+    """torch, and what is timed with it."""
+
+    def __init__(self) -> None:
+        import torch
+
+        import alexconv
+
+        self.torch, self.alexconv = torch, alexconv
+        torch.backends.cudnn.benchmark = True
+
+    def tensors(self, conv: Conv, N: int, precision: str, layout: str) -> tuple[Any, Any]:
+        """Input without padding in a layout, and filters as that layout has them for cuDNN."""
+        torch = self.torch
+        memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
+        dtype = getattr(torch, DTYPES[precision])
+        generator = torch.Generator("cuda").manual_seed(0)
+
+        def uniform(shape: tuple[int, ...]) -> Any:
+            values = torch.rand(shape, generator=generator, device="cuda") * 2 - 1
+            return values.to(dtype).contiguous(memory_format=memory)
+
+        rows, columns = conv.H - 2 * conv.pad, conv.W - 2 * conv.pad
+        return uniform((N, conv.C, rows, columns)), uniform(conv.w_shape())
+
+    def contenders(
+        self, conv: Conv, N: int, precision: str, layouts: Sequence[str]
+    ) -> Iterator[tuple[str, Callable[[], Any], Any, Any]]:
+        """Name, call, input and filters; alexconv in some layouts only."""
+        torch = self.torch
+        padding = (conv.top or conv.pad, conv.left or conv.pad)
+        for layout in LAYOUTS:
+            x, w = self.tensors(conv, N, precision, layout)
+            if layout in layouts:
+                layer = self.alexconv.Conv2d(w.contiguous(), conv.strides, padding, precision)
+                yield f"alexconv-{layout}", partial(layer, x), x, w
+            yield f"cudnn-{layout}", partial(torch.nn.functional.conv2d, x, w, None, conv.strides, padding), x, w
+
+    def timed(self, enqueue: Callable[[], Any], calls: int) -> float:
+        """Median milliseconds of one of ``calls`` calls that are enqueued together."""
+        torch = self.torch
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+        def sample(times: int) -> float:
+            begin.record()
+            for _ in range(times):
+                enqueue()
+            end.record()
+            end.synchronize()
+            elapsed: float = begin.elapsed_time(end)
+            return elapsed / times / calls
+
+        times = max(1, min(1000, int(SECONDS * 1e3 / calls / max(sample(3), 1e-4))))
+        return median(sample(times) for _ in range(SAMPLES))
+
+    def captured(self, call: Callable[[], Any]) -> tuple[float, Any]:
+        """Milliseconds of a call in a graph, and its output."""
+        torch = self.torch
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(CALLS):
+                y = call()
+        graph.replay()
+        ms = self.timed(graph.replay, CALLS)
+        y = y.clone()
+        graph.reset()
+        return ms, y
+
+    def layer(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
+        """Times and errors of a layer, by contender."""
+        torch = self.torch
+        found: Record = {"graph_ms": {}, "eager_ms": {}, "error": {}}
+        torch.backends.cudnn.conv.fp32_precision = FP32_PRECISION[precision]
+        norms = None
+        for name, call, x, w in self.contenders(conv, N, precision, layouts):
+            try:
+                for _ in range(WARM_UPS):
+                    call()
+                found["graph_ms"][name], y = self.captured(call)
+                if N == 1:
+                    found["eager_ms"][name] = self.timed(call, 1)
+            except (RuntimeError, AlexconvError) as error:
+                found["error"][name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+                continue
+            images = min(N, 2)
+            with torch.no_grad():
+                if norms is None:
+                    norms = exact(torch, x[:images].double(), w.double(), conv)
+                expected, scale = norms
+                found["error"][name] = float(((y[:images].double() - expected).abs() / scale).max())
+        return found
+
+    def rungs(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
+        """The rung of some layouts, as the library chose it."""
+        from alexconv.library.arrays import packed_descriptor
+        from alexconv.library.calls import DTYPES as dtypes
+        from alexconv.library.calls import call_of
+        from alexconv.library.devices import gpu
+        from alexconv.library.routes import route_of
+        from alexconv.library.terms import terms_of
+
+        found = {}
+        for layout in layouts:
+            padding = (conv.top or conv.pad, conv.left or conv.pad)
+            terms = terms_of(conv.strides, padding, precision, "nchw")
+            plane = (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
+            w = packed_descriptor(conv.w_shape(), "nchw", dtypes[precision], 0)
+            key = route_of(gpu(0), call_of(terms, w, packed_descriptor(plane, layout, dtypes[precision], 0))).key
+            found[layout] = key and {"rung": key.name, "padded": key.conv.padding != (0, 0, 0, 0),
+                                     "x_in_place": key.x_in_place, "y_in_place": key.y_in_place}  # fmt: skip
+        return found
+
+    def host(self) -> Record:
+        """Microseconds of host time of warm calls of a small layer, by contender and way of calling."""
+        torch = self.torch
+        found: Record = {}
+        for precision, N, conv in (
+            ("fp32", 1, Conv(256, 15, 15, 384, 3, 3)),
+            ("fp16", 1, Conv(256, 15, 15, 384, 3, 3)),
+            ("fp32", 32, Conv(64, 30, 30, 64, 3, 3)),
+        ):
+            x, w = self.tensors(conv, N, precision, "nhwc" if precision == "fp16" else "nchw")
+            layer, plain = self.alexconv.Conv2d(w.contiguous(), precision=precision), w.contiguous()
+            out = layer(x)
+            self.alexconv.warm([(tuple(x.shape), tuple(w.shape), 1, 0, precision, precision == "fp16")])
+            torch.backends.cudnn.conv.fp32_precision = FP32_PRECISION[precision]
+            functional = partial(self.alexconv.conv2d, x, plain, 1, 0, precision, out)
+            ways = {
+                "Conv2d": (partial(layer, x), None),
+                "Conv2d, out": (partial(layer, x, out), None),
+                "Conv2d, out, side stream": (partial(layer, x, out), torch.cuda.Stream()),
+                "conv2d, out": (functional, None),
+                "torch conv2d": (partial(torch.nn.functional.conv2d, x, w), None),
+            }
+            for name, (call, stream) in ways.items():
+                with torch.no_grad(), torch.cuda.stream(stream):
+                    found[f"{precision} N={N} {name}"] = self.host_us(call)
+        return found
+
+    def host_us(self, call: Callable[[], Any]) -> float:
+        """Microseconds in which a call returns; the device has time to catch up between samples."""
+        samples = []
+        for _ in range(10):
+            self.torch.cuda.synchronize()
+            begun = perf_counter()
+            for _ in range(HOST_CALLS):
+                call()
+            samples.append((perf_counter() - begun) / HOST_CALLS * 1e6)
+        return median(samples[2:])
+
+
+def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
+    """Output in float64, and the norms of patch and filter that errors are measured in."""
+    stride, padding = conv.strides, (conv.top or conv.pad, conv.left or conv.pad)
+    conv2d = torch.nn.functional.conv2d
+    torch.backends.cudnn.benchmark = False  # one call each
+    expected = conv2d(x, w, None, stride, padding)
+    patches = conv2d((x * x).sum(1, keepdim=True), torch.ones_like(w[:1, :1]), None, stride, padding).sqrt()
+    torch.backends.cudnn.benchmark = True
+    return expected, patches * w.flatten(1).norm(dim=1)[None, :, None, None] + 1e-300
+
+
+def first_calls() -> Record:
+    """Seconds of the first call of each of FIRST's shapes in this process; the very first initializes the GPU."""
+    import torch
+
+    import alexconv
+
+    def call(R: int, S: int, C: int, N: int, precision: str) -> float:
+        dtype = getattr(torch, DTYPES[precision])
+        x, w = (
+            torch.ones((N, C, 20, 20), dtype=dtype, device="cuda"),
+            torch.ones((64, C, R, S), dtype=dtype, device="cuda"),
+        )
+        torch.cuda.synchronize()
+        begun = perf_counter()
+        alexconv.conv2d(x, w, padding=R // 2, precision=precision)
+        torch.cuda.synchronize()
+        return perf_counter() - begun
+
+    process = call(1, 1, 8, 1, "fp32")
+    shapes = {precision: [call(*shape, precision) for shape in FIRST] for precision in DTYPES}
+    alexconv.warm(  # until everything compiled in the background is in the cache
+        alexconv.Shape((N, C, 20, 20), (64, C, R, S), 1, R // 2, precision)
+        for precision in DTYPES
+        for R, S, C, N in FIRST
+    )
+    return {"process": process, "shapes": shapes}
+
+
+def first(command: str) -> Record:
+    """First calls with an empty cache, and again with what they compiled in it."""
+    found: Record = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o700)  # noqa: PTH101
+        for what in ("nothing cached", "cubins cached"):
+            done = subprocess.run(
+                [sys.executable, command, "--only-first"],
+                env={**os.environ, "ALEXCONV_CACHE_DIR": folder},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            found[what] = json.loads(done.stdout)
+    return found
+
+
+def main_layers(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
+    """The records of the layers asked for, until the time is up."""
+    begun = perf_counter()
+    batches, precisions = parse_batches(options.N), options.precision.split(",")
+    points = [
+        (name, number, workload_named(name).layer(number), N, precision)
+        for N in batches
+        for name in options.workload.split(",")
+        for precision in precisions
+        for number in range(1, len(workload_named(name).layers) + 1)
+    ]
+    warm(bench, points)
+    gc.freeze()  # a capture begins with a collection
+    known: dict[tuple[Conv, int, str], Record] = {}
+    for name, number, conv, N, precision in points:
+        if perf_counter() - begun > options.seconds:
+            print(f"stopped after {options.seconds:g} s", flush=True)
+            return
+        layouts = layouts_of(name, precision)
+        found = known.get((conv, N, precision))
+        if found is None:
+            found = bench.layer(conv, N, precision, layouts)
+            found["rungs"] = bench.rungs(conv, N, precision, layouts)
+            known[conv, N, precision] = found
+        facts = {"workload": name, "layer": number, "N": N, "precision": precision, "conv": asdict(conv)}
+        failed = [text for text in found["error"].values() if isinstance(text, str)]
+        times = {contender: round(ms, 4) for contender, ms in found["graph_ms"].items()}
+        print(name, number, N, precision, times, *failed, flush=True)
+        yield {**facts, **found}
+
+
+def layouts_of(workload: str, precision: str) -> Sequence[str]:
+    """The layouts of alexconv's input: the rungs' own, and of AlexNet the other one too."""
+    return LAYOUTS if workload == "alexnet" else auto.layouts_of(precision)
+
+
+def warm(bench: Bench, points: Sequence[tuple[str, int, Conv, int, str]]) -> None:
+    """Compiles everything to be timed, in parallel."""
+    shapes = [
+        bench.alexconv.Shape(
+            (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad),
+            conv.w_shape(),
+            conv.strides,
+            (conv.top or conv.pad, conv.left or conv.pad),
+            precision,
+            layout == "nhwc",
+        )
+        for name, _, conv, N, precision in points
+        for layout in layouts_of(name, precision)
+    ]
+    print(f"{len(shapes)} shapes warm in {bench.alexconv.warm(shapes).seconds:.1f} s", flush=True)
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and records; returns the exit status."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("--out", type=Path, default=Path("study/library.jsonl"), metavar="FILE")
+    add("--parts", default="host,first,layers", help="what is measured (default: host,first,layers)")
+    add("--workload", default="alexnet", help="workloads, as in alexnet,resnet50 (default: alexnet)")
+    add("--N", default="1,128", help="batch sizes (default: 1,128)")
+    add("--precision", default="fp32,tf32,fp16", help="error classes (default: fp32,tf32,fp16)")
+    add("--seconds", type=float, default=600, help="start no layer after this many seconds (default: 600)")
+    add("--only-first", action="store_true", help=argparse.SUPPRESS)
+    chosen = options.parse_args(arguments)
+    if chosen.only_first:
+        print(json.dumps(first_calls()))
+        return 0
+    executor = CudaExecutor()
+    file, parts = RecordFile(chosen.out), chosen.parts.split(",")
+    command = command_line("scripts/measure/library_bench.py", arguments)
+    headers = environment.write_headers(file, executor.header(), command)
+    executor.leave()
+    bench = Bench()
+    if "host" in parts:
+        found = bench.host()
+        for name, us in found.items():
+            print(f"{name:40} {us:.2f} us", flush=True)
+        file.header("library-host", {**headers, "us": found})
+    if "first" in parts:
+        found = first(__file__)
+        print(found, flush=True)
+        file.header("library-first", {**headers, "seconds": found})
+    if "layers" in parts:
+        for record in main_layers(bench, chosen):
+            file.header("library-layer", {**headers, **record})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
