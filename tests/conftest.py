@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from ladders import ladder_with
 
+from alexconv.executors.host.runtime import HostRuntime
 from alexconv.paths import CACHE_VARIABLE
 
 sys.dont_write_bytecode = False
@@ -110,6 +111,21 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
     return folder
+
+
+@pytest.fixture
+def fresh_cache(shared_cache: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder but for the host executor's run-time, whose compilation takes seconds."""
+    (source := tmp_path / "nothing.cu").write_text('extern "C" __global__ void nothing() {}\n')
+    with monkeypatch.context() as patch:
+        patch.setenv(CACHE_VARIABLE, str(shared_cache))
+        HostRuntime().compile(source, {}, ["nothing"])
+    (cache / "host").mkdir(mode=0o700, parents=True)
+    cache.chmod(0o700)
+    (cache / "host-headers").symlink_to(shared_cache / "host-headers")
+    for file in [*shared_cache.glob("host/runtime-*.o"), *shared_cache.glob("host/launcher-*")]:
+        (cache / "host" / file.name).hardlink_to(file)
+    return cache
 
 
 @pytest.fixture

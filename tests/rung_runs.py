@@ -6,15 +6,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from alexconv.cpu_reference.reference import reference
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import build_all
+from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
 from alexconv.planning.planner import Plan, plan
 from alexconv.planning.transfers import TRANSFERS, Transfer
 from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory
+DEEP = Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1)  # with default constants, so that tests share compiled rungs
 
 
 def run_once(
@@ -33,6 +36,14 @@ def run_once(
 def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
     """One piece of N images, with those of the chosen constants that the rung has."""
     return plan(BoundRung(rung, conv, rung.resolve(conv, chosen)), N, PLENTY)
+
+
+def assert_exact(executor: Executor, bound: BoundRung, N: int, images: int | None = None) -> None:
+    """Integers come out exactly, of a batch in pieces of ``images`` or in one."""
+    conv, images = bound.conv, images or N
+    (x, w), bias = exact_inputs(conv, N, PRECISIONS[bound.rung.precision], seed=1), exact_bias(conv, seed=1)
+    y = run_once(executor, x, w, Plan(bound, N, images, bound.device_bytes(images)), bias=bias)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w, bias))
 
 
 def compile_ahead(request: pytest.FixtureRequest, executor: Executor, bound_of: Callable[..., BoundRung]) -> None:

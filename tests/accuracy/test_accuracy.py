@@ -20,12 +20,12 @@ from alexconv.records.store import read
 
 IMAGES = 40
 FEW = 4
-TAKING = [
-    rung.name
+TAKING = {
+    (rung.family, rung.precision): rung.name
     for rung in LADDER
     if not rung.gpu_only
     and not any(BoundRung(rung, conv, rung.resolve(conv, {})).refusal() for conv in WORKLOAD.layers)
-]
+}
 
 
 class Spoiled(HostExecutor):
@@ -111,8 +111,8 @@ def test_fp32_rungs_predict_what_the_reference_predicts(trial, rung):
     assert result.right
 
 
-@pytest.mark.parametrize("rung", TAKING)
-def test_every_rung_that_takes_the_layers_reads_the_digits(short_trial, rung):
+@pytest.mark.parametrize("rung", TAKING.values())
+def test_rungs_of_every_family_and_precision_read_the_digits(short_trial, rung):
     result = outcome(short_trial, rung)
     assert (result.status, result.changed_predictions) == ("ok", ()), result.reason
     assert result.score_change < (1e-6 if result.precision == "fp32" else 1e-3)

@@ -99,46 +99,38 @@ tune.tune(options, test_tune.MadeUpGpu(), "the command")
 
 @shares(3)
 def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
-    share: int, tmp_path: Path, cache: Path
+    share: int, tmp_path: Path, fresh_cache: Path
 ) -> None:
     """Records and cached constants survive, and the resumed search finds the same constants."""
     draw, kills, lost = drawing(share), 0, 0
     script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tune"))
     chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
-    environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     out, known = tmp_path / "records.jsonl", 0
     command = [sys.executable, "-c", script, *chosen, "--out", str(out), "--resume"]
     for delay in (draw.uniform(1.5, 6.0), None):
         with (tmp_path / "errors").open("wb") as errors:
-            search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment, cwd=tmp_path)
+            search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=tmp_path)
         kills += killed_after(search, delay)
         found = read([out]).points if out.exists() else []
         lost += len(found) < known
         known = len(found)
-        lost += sum(read_json(file) is None for file in cache.glob("tuning/*.json"))
+        lost += sum(read_json(file) is None for file in fresh_cache.glob("tuning/*.json"))
     lost += search.returncode != 0
-    (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in cache.glob("tuning/*.json")}
+    (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in fresh_cache.glob("tuning/*.json")}
     lost += kept != "12"
     keep("kill -9 of a search for constants at a random moment", kills, "points or constants lost", lost)
     assert lost == 0, (tmp_path / "errors").read_text()
 
 
-def several(tmp_path: Path, count: int) -> None:
-    out = tmp_path / "shared.jsonl"
-    names = RUNGS.split(",")
+def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, cache: Path) -> None:
+    out, names = tmp_path / "shared.jsonl", RUNGS.split(",")
     processes = [
-        started("run", *QUICK, "--rungs", names[i % len(names)], "--out", out, errors=tmp_path / f"{i}.err")
-        for i in range(count)
+        started("run", *QUICK, "--rungs", name, "--out", out, errors=tmp_path / f"{name}.err") for name in names
     ]
-    assert [process.wait() for process in processes] == [0] * count
-    found = read([out])
+    assert [process.wait() for process in processes] == [0] * len(names)
+    found, count = read([out]), len(names)
     assert (found.unreadable, len(found.points)) == ([], 2 * count)
     assert {each["status"] for each in found.points} == {"ok"}
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, cache: Path, count: int) -> None:
-    several(tmp_path, count)
     keep("runs at once on one cache and one record file", count, "points lost or not whole")
 
 
@@ -269,10 +261,10 @@ CALLS: dict[str, Callable[[], list[str]]] = {
 
 
 @pytest.mark.parametrize("limit", CALLS)
-def test_a_system_limit_gives_no_traceback(tmp_path: Path, limit: str) -> None:
+def test_a_system_limit_gives_no_traceback(tmp_path: Path, fresh_cache: Path, limit: str) -> None:
     quiet = [word for word in QUICK if word != "--verbose"]
     command = [sys.executable, "-m", "alexconv.run", *quiet, "--rungs", "direct", "--out", str(tmp_path / "r.jsonl")]
-    environment = {**os.environ, CACHE_VARIABLE: str(tmp_path / "cache"), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([*CALLS[limit](), *command], capture_output=True, text=True, env=environment, check=False)
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
     assert done.returncode in (0, 1, 2)

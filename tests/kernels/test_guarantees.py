@@ -139,17 +139,23 @@ def takes(rung: Rung, shape: str) -> bool:
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, constants))) is None
 
 
+def shapes_of(place: int, rung: Rung) -> list[str]:
+    """The first shape that the rung takes, and another, not the one that its neighbours in the ladder have."""
+    first, *others = [shape for shape in CONVS if takes(rung, shape)]
+    return [first, *others[place % max(1, len(others)) :][:1]]
+
+
 @pytest.mark.parametrize(
     "rung, shape",
-    [pytest.param(rung, shape, id=f"{rung.name}-{shape}") for rung in RUNGS for shape in CONVS if takes(rung, shape)],
+    [
+        pytest.param(rung, shape, id=f"{rung.name}-{shape}")
+        for place, rung in enumerate(RUNGS)
+        for shape in shapes_of(place, rung)
+    ],
 )
 def test_outputs_keep_the_bound_of_their_class(rung: Rung, shape: str):
     failed = {hard: reason for hard in HARD if (reason := broken_promise(rung, shape, hard))}
     assert not failed
-
-
-def test_every_rung_is_held_to_a_bound():
-    assert all(any(takes(rung, shape) for shape in CONVS) for rung in RUNGS)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Every rung keeps what its class promises on every data set, on the host executor and on a GPU."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from rung_runs import compile_ahead, run_once, whole
+from rung_runs import DEEP, compile_ahead, run_once, whole
 
 from alexconv.cpu_reference.cache import FLOAT32
 from alexconv.data import DATA_SETS, UNIFORM
@@ -18,27 +19,13 @@ from alexconv.measuring.runner import Layer
 from alexconv.shapes import Conv
 
 N = 3  # images: finite, with an infinity, with a NaN
+DILATED = {"dilation_rows": 2, "dilation_columns": 3}
 SHAPES = {
-    "deep": Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1),
+    "deep": DEEP,
     "strided": Conv(C=3, H=19, W=15, M=12, R=5, S=4, U=2),
     # Layers as networks have them, for the rungs that take padding.
     "padded": Conv(C=16, H=8, W=9, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
-    "dilated": Conv(
-        C=5,
-        H=17,
-        W=13,
-        M=12,
-        R=5,
-        S=4,
-        U=2,
-        V=3,
-        top=2,
-        left=1,
-        right=2,
-        dilation_rows=2,
-        dilation_columns=3,
-        bias=True,
-    ),
+    "dilated": Conv(C=5, H=17, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2, bias=True, **DILATED),
 }
 LARGE = {  # of ResNet-50; part of its first layer
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
@@ -70,16 +57,28 @@ def takes(rung: Rung, conv: Conv) -> bool:
     return rung.refuses(Problem(conv, N, rung.resolve(conv, {}))) is None
 
 
-def cases(shapes: dict[str, Conv]) -> list:
+def shapes_of(rung: Rung, shapes: dict[str, Conv]) -> list[str]:
+    """The shapes that the rung takes; of the others only the first."""
+    several = rung.takes or rung.family in TENSOR_CORES
+    return [name for name, conv in shapes.items() if takes(rung, conv) and (name == "deep" or several)]
+
+
+def on_host(place: int, rung: Rung) -> list[str]:
+    """The first shape that the rung takes, and another, not the one that its neighbours in the ladder have."""
+    first, *others = [] if rung.gpu_only else shapes_of(rung, SHAPES)
+    return [first, *others[place % max(1, len(others)) :][:1]]
+
+
+def cases(names: Callable[[int, Rung], list[str]]) -> list:
+    """A rung and a shape of each case."""
     return [
-        pytest.param(rung, conv, id=f"{rung.name}-{name}")
-        for name, conv in shapes.items()
-        for rung in LADDER
-        if takes(rung, conv) and (name == "deep" or rung.takes or rung.family in TENSOR_CORES)
+        pytest.param(rung, {**SHAPES, **LARGE}[name], id=f"{rung.name}-{name}")
+        for place, rung in enumerate(LADDER)
+        for name in names(place, rung)
     ]
 
 
-@pytest.mark.parametrize("rung, conv", [case for case in cases(SHAPES) if not case.values[0].gpu_only])
+@pytest.mark.parametrize("rung, conv", cases(on_host))
 def test_a_rung_keeps_its_promise_on_all_data(rung: Rung, conv: Conv):
     assert failures(choose_executor("host"), rung, conv) == []
 
@@ -92,7 +91,7 @@ def cuda(request: pytest.FixtureRequest) -> Executor:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rung, conv", cases({**SHAPES, **LARGE}))
+@pytest.mark.parametrize("rung, conv", cases(lambda place, rung: shapes_of(rung, {**SHAPES, **LARGE})))
 def test_a_rung_keeps_its_promise_on_all_data_on_a_gpu(cuda: Executor, rung: Rung, conv: Conv):
     assert failures(cuda, rung, conv) == []
 

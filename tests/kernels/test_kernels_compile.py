@@ -18,7 +18,8 @@ CAPABILITIES = {"80": (8, 0), "90a": (9, 0), "100": (10, 0)}
 ARCHES = tuple(CAPABILITIES)
 # Layer 1: several outputs per thread, the plane in global memory.  Layer 2: one output, the plane in shared memory.
 # The front end is the same for all targets, so one layer shows what a target lacks.
-JOBS = [(1, "90a"), *((2, arch) for arch in ARCHES)]
+JOBS = ((1, "80"), (2, "90a"), (2, "100"))
+OWN = "90a"  # takes the place of a target that lacks what a rung needs
 ELF = b"\x7fELF"
 
 
@@ -58,7 +59,7 @@ def test_the_rung_compiles(rung: Rung):
         conv = layers[min(number, len(layers)) - 1]
         return compile_cubin(rung.path, defines(rung, conv, rung.resolve(conv, {})), arch)
 
-    suited = [(number, arch) for number, arch in JOBS if not rung.unsuited(CAPABILITIES[arch])]
+    suited = {(number, OWN if rung.unsuited(CAPABILITIES[arch]) else arch) for number, arch in JOBS}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         cubins = list(pool.map(compiled, suited))
     assert cubins

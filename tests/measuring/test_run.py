@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import in_process
 
 from alexconv import run as run_module
 from alexconv.data import DATA_SETS
@@ -19,16 +21,15 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.measuring import runner as runner_module
 from alexconv.records.store import read
 
-QUICK = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]
+ALEXNET = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]
+QUICK = ["--layers", "2", *ALEXNET[2:], "--workload", "lenet-70-k5"]
 
-
-def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "alexconv.run", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+run = partial(in_process, run_module.main)
 
 
 def test_a_study_prints_its_backend_a_table_and_its_record_file(tmp_path):
-    done = run(*QUICK, "--out", tmp_path / "r.jsonl")
+    command = [sys.executable, "-m", "alexconv.run", *ALEXNET, "--out", tmp_path / "r.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("backend host: kernels run on the CPU")
     assert "there are no GPU times" in done.stdout
@@ -61,7 +62,7 @@ def test_list_as_json_has_every_rung():
 
 def test_list_and_dry_run_run_nothing(tmp_path):
     assert "mk-sw-mt" in run("--list", COLUMNS="200").stdout
-    done = run(*QUICK, "--dry-run", "--memory-budget", "64MiB", "--out", tmp_path / "r.jsonl", COLUMNS="200")
+    done = run(*ALEXNET, "--dry-run", "--memory-budget", "64MiB", "--out", tmp_path / "r.jsonl", COLUMNS="200")
     assert done.returncode == 0
     assert "1x384x128 of 13x13x1" in done.stdout  # N x M x C/2: with CHANNELS raised to 2 it fits
     assert not (tmp_path / "r.jsonl").exists()
@@ -93,7 +94,7 @@ def test_data_are_an_axis_of_a_run(tmp_path):
     assert [record["point"]["data"] for record in records] == ["uniform", "relu", "non-finite"]
     assert len({record["key"] for record in records}) == 3
     assert all(0 < record["error"]["scaled"] <= record["error"]["componentwise"] for record in records)
-    assert "alexnet, N=1 relu" in done.stdout
+    assert "lenet-70-k5, N=1 relu" in done.stdout
     done = run(*arguments, "--data", "all", "--resume", "--verbose", COLUMNS="200")
     assert f"3 of {len(DATA_SETS)} points are already in" in done.stdout
     assert "direct-register zeros" in done.stdout
@@ -118,7 +119,7 @@ sys.exit(run.main(sys.argv[1:]))
 
 def test_a_killed_run_keeps_its_points_and_resumes(tmp_path):
     out = tmp_path / "r.jsonl"
-    arguments = ["--layers", "3", "--rungs", "multi", *QUICK[4:], "--out", str(out)]
+    arguments = [*QUICK[:3], "multi", *QUICK[4:], "--out", str(out)]
     process = subprocess.Popen(
         [sys.executable, "-c", STAYS, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -157,7 +158,7 @@ def test_what_cannot_fit_is_skipped_with_the_figure(tmp_path):
     assert all("the budget is 0.0" in record["reason"] for record in records)
 
 
-def one_line_error(done: subprocess.CompletedProcess[str] | SimpleNamespace, status: int) -> str:
+def one_line_error(done: subprocess.CompletedProcess[str], status: int) -> str:
     assert done.returncode == status, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
     assert "Traceback" not in done.stderr
@@ -203,12 +204,8 @@ def one_line_error(done: subprocess.CompletedProcess[str] | SimpleNamespace, sta
         (["--backend", "tpu"], "invalid choice"),
     ],
 )
-def test_bad_usage_is_one_line_and_status_2(tmp_path, capfd, arguments, says):
-    try:
-        status = run_module.main(["--backend", "host", *arguments, "--out", str(tmp_path / "r.jsonl")])
-    except SystemExit as ended:  # what the parser finds
-        status = ended.code
-    assert says in one_line_error(SimpleNamespace(returncode=status, stderr=capfd.readouterr().err), 2)
+def test_bad_usage_is_one_line_and_status_2(tmp_path, arguments, says):
+    assert says in one_line_error(run("--backend", "host", *arguments, "--out", tmp_path / "r.jsonl"), 2)
     assert not (tmp_path / "r.jsonl").exists()
 
 
@@ -245,7 +242,7 @@ def test_a_reader_that_stops_early_is_no_error():
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-# A command whose direct-register rung has another source.
+# A command whose direct-register rung has another source, and which may end its process.
 WITH_SOURCE = """
 import sys
 from dataclasses import replace
@@ -341,10 +338,10 @@ def test_a_time_limit_ends_the_process_whatever_happens_then():
     assert "unforeseen" in done.stderr
 
 
-def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path, monkeypatch, capsys):
+def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(runner_module, "available_memory", lambda: 2**20)
     out = tmp_path / "r.jsonl"
-    assert run_module.main([*QUICK, "--N", "1,10000000", "--out", str(out)]) == 0
+    assert run(*QUICK, "--N", "1,10000000", "--out", out).returncode == 0
     assert [record["status"] for record in read([out]).points] == ["ok", "ok", "skipped", "skipped"]
     assert "MiB of host memory, 1.0 are available" in read([out]).points[-1]["reason"]
 
@@ -386,14 +383,14 @@ def test_a_missing_compiler_is_one_line(tmp_path):
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA driver")
 def test_a_missing_gpu_is_one_line_and_auto_takes_the_host(tmp_path):
     assert "--backend host" in one_line_error(run("--backend", "cuda", "--out", tmp_path / "r"), 1)
-    done = run(*QUICK[:6], "--backend", "auto", "--no-baseline", "--out", tmp_path / "r")
+    done = run(*QUICK, "--backend", "auto", "--out", tmp_path / "r")
     assert done.returncode == 0
     assert "No GPU is used: " in done.stdout
 
 
-def test_a_damaged_reference_is_reported_and_rebuilt(tmp_path, cache):
+def test_a_damaged_reference_is_reported_and_rebuilt(tmp_path, fresh_cache):
     assert run(*QUICK, "--out", tmp_path / "r").returncode == 0
-    (file,) = cache.glob("reference/*/*.h5")
+    (file,) = fresh_cache.glob("reference/*/*.h5")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)

@@ -16,8 +16,8 @@ import pytest
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
-from matplotlib.ticker import FixedLocator
+from matplotlib.text import Annotation, Text
+from matplotlib.ticker import FixedFormatter, FixedLocator
 from report_records import published_report, published_tables
 from report_records import published_table as table
 
@@ -70,8 +70,40 @@ def drawn(path: Path) -> tuple[Figure, list[str], str]:
         return figure, written, svg_text(figure, path.stem)
 
 
+@cache
+def of_each_kind() -> set[Path]:
+    """Of the figures that a function draws and whose numbers come from the same place, the first and the last."""
+    kinds: dict[tuple[str, str | None], list[Path]] = {}
+    for path, plot in plots().items():
+        function = getattr(plot.draw, "func", plot.draw)
+        numbers = next((pattern for pattern in KINDS if re.fullmatch(pattern, path.stem)), None)
+        kinds.setdefault((function.__qualname__, numbers), []).append(path)
+    return {path for paths in kinds.values() for path in (paths[0], paths[-1])}
+
+
+def labels_of(figure: Figure) -> set[str]:
+    """The lines of a figure's texts, without ticks, which depend on its layout."""
+    axes = [axis for axes in axes_of(figure) for axis in (axes.xaxis, axes.yaxis)]
+    ticks = {tick for axis in axes for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())}
+    of_ticks = {label for tick in ticks for label in (tick.label1, tick.label2)}
+    names = {
+        name
+        for axis in axes
+        if isinstance(formatter := axis.get_major_formatter(), FixedFormatter)
+        for name in formatter.seq
+    }
+    return names | {line for text in set(figure.findobj(Text)) - of_ticks for line in text.get_text().splitlines()}
+
+
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
 def test_every_text_of_a_figure_is_what_the_records_say(path: Path) -> None:
+    """Of each kind of figure two are laid out, for their ticks; of the others, titles, labels and values count."""
+    if path not in of_each_kind():
+        with matplotlib.rc_context(RC):
+            labels = labels_of(plots()[path].draw())
+        assert labels
+        assert labels - set(texts(svg_of(path))) == set()
+        return
     figure, written, fresh = drawn(path)
     assert texts(fresh) == written
     assert len(written) > 4
@@ -479,7 +511,7 @@ def test_families_have_different_colours_and_peers_are_told_apart() -> None:
 
 
 def test_a_figure_is_drawn_the_same_each_time() -> None:
-    plot = plots()[REPORT / "figures" / "alexnet-roofline.svg"]
+    plot = plots()[REPORT / "figures" / "lenet-70-k5-roofline.svg"]
     drawn = []
     for _ in range(2):
         with matplotlib.rc_context(RC):
