@@ -1,11 +1,11 @@
 """Errors of conv2d and cuDNN on hard data, and of a search for the worst data, as a record file.
 
-python scripts/measure/hard_data.py conv2d --out results/h200-hard.jsonl      needs an NVIDIA GPU; torch adds cuDNN
-python scripts/measure/hard_data.py search --out results/h200-hard.jsonl --seconds 2
+python scripts/measure/hard_data.py search conv2d --seconds 0.7 --out results/h200-hard.jsonl
 
 ``conv2d``: error and bound of each class on each data set and layer of AlexNet, and cuDNN's error on the same data
 against the same bound, with the kernels that cuDNN ran.  ``search``: for each rung the worst ratio of
-error to bound that a search finds on a small shape (alexconv.measuring.adversary), on a GPU or on the host executor.
+error to bound that a search finds on a small shape (alexconv.measuring.adversary).  Without a GPU both run on the CPU;
+torch adds cuDNN.
 """
 
 import argparse
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from alexconv import conv2d
+from alexconv.data import DATA_SETS
 from alexconv.errors import AlexconvError
-from alexconv.executors import backends, choose_executor
+from alexconv.executors import choose_executor
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -33,7 +34,6 @@ from alexconv.measuring.torch_peers import chosen_engines, transform_of
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.layouts import from_study, to_study
 from alexconv.planning.planner import plan
-from alexconv.planning.points import choose_data, parse_layers
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
@@ -44,40 +44,40 @@ CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16":
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
+MOST_TRIALS, SEED = 10_000, 0  # of a rung's search
+N = 4  # images of AlexNet's layers
 
 
-def compile_choices(executor: Executor, layers: Sequence[int], N: int) -> dict[tuple[str, int], str]:
+def compile_choices(executor: Executor, layers: Sequence[int]) -> dict[tuple[str, int], str]:
     """Compiles the rungs that conv2d chooses, a compiler per core; their names by class and layer."""
     names: dict[tuple[str, int], str] = {}
     bound: list[BoundRung] = []
     for precision, layer in product(CLASSES, layers):
         conv = WORKLOADS["alexnet"].layer(layer)
-        if precision in PRECISIONS:
-            layout = auto.layouts_of(precision)[0]
-            choice = auto.choose(executor, conv, N, precision, layout, lambda line: None)
-            if choice:
-                names[precision, layer] = choice.rung.name
-                bound.append(BoundRung(choice.rung, conv, choice.constants, executor.device))
+        layout = auto.layouts_of(precision)[0]
+        if choice := auto.choose(executor, conv, N, precision, layout, lambda line: None):
+            names[precision, layer] = choice.rung.name
+            bound.append(BoundRung(choice.rung, conv, choice.constants, executor.device))
     build_all(executor, bound)
     return names
 
 
-def compared(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
+def compared(executor: Executor, seconds: float) -> Iterator[Record]:
     """A record for each class, layer and data set."""
-    layers = parse_layers(options.layers, WORKLOADS["alexnet"])
-    names = compile_choices(executor, layers, options.N)
+    layers = range(1, len(WORKLOADS["alexnet"].layers) + 1)
+    names = compile_choices(executor, layers)
     torch = None
     with suppress(ImportError):
         import torch
 
         torch = torch if torch.cuda.is_available() else None
-    for layer, data in product(layers, choose_data(options.data)):
+    for layer, data in product(layers, DATA_SETS):
         made: dict[str, Layer] = {}
         for precision, dtype in CLASSES.items():
             if (precision, layer) not in names:
                 continue
             inputs = made.setdefault(
-                dtype, Layer("alexnet", layer, WORKLOADS["alexnet"].layer(layer), options.N, 0, data, dtype)
+                dtype, Layer("alexnet", layer, WORKLOADS["alexnet"].layer(layer), N, 0, data, dtype)
             )
             layout = RUNGS[names[precision, layer]].layout
             x, w = from_study(inputs.x.astype(dtype), layout), inputs.w.astype(dtype)
@@ -85,7 +85,7 @@ def compared(executor: Executor, options: argparse.Namespace) -> Iterator[Record
             found = {"conv2d": outcome(inputs, to_study(y, layout), precision), "rung": names[precision, layer]}
             if torch is not None:
                 found["cudnn"] = cudnn(torch, inputs, dtype, precision, layout)
-            yield {"class": precision, "layer": layer, "N": options.N, "data": data, **found}
+            yield {"class": precision, "layer": layer, "N": N, "data": data, **found}
 
 
 def outcome(inputs: Layer, y: np.ndarray, precision: str) -> Record:
@@ -118,7 +118,7 @@ def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) ->
     }
 
 
-def searched(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
+def searched(executor: Executor, seconds: float) -> Iterator[Record]:
     """A record for each rung: the worst that the search finds."""
     rungs = [rung for rung in LADDER if not executor.unsuited(rung) and takes(rung)]
     cuts = {
@@ -133,7 +133,7 @@ def searched(executor: Executor, options: argparse.Namespace) -> Iterator[Record
                 return opened.outputs().astype(np.float32)
 
         dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
-        limits = options.trials, options.seconds, options.seed, cuts[rung.name].bound.atomic_additions
+        limits = MOST_TRIALS, seconds, SEED, cuts[rung.name].bound.atomic_additions
         found = adversary.search(SEARCHED, IMAGES, precision, dtype, run, *limits)
         figures = {"ratio": found.ratio, "scaled": found.scaled}
         yield {
@@ -160,20 +160,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("parts", nargs="+", choices=tuple(PARTS))
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
-    parser.add_argument("--backend", default="auto", choices=backends())
-    parser.add_argument("--N", type=int, default=4, help="images for conv2d (default: 4)")
-    parser.add_argument("--layers", default="all", help="layers for conv2d (default: all)")
-    parser.add_argument("--data", default="all", help="data sets for conv2d (default: all)")
-    parser.add_argument("--trials", type=int, default=10_000, help="trials of the search per rung (default: 10000)")
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds of the search per rung (default: 2)")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    executor = choose_executor(options.backend, 0)
+    executor = choose_executor("auto")
     file, broken = RecordFile(options.out), 0  # of our own bounds
     command = "python scripts/measure/hard_data.py " + " ".join(arguments or sys.argv[1:])
     headers = environment.write_headers(file, executor.header(), command)
     try:
-        records = ((part, record) for part in options.parts for record in PARTS[part](executor, options))
+        records = ((part, record) for part in options.parts for record in PARTS[part](executor, options.seconds))
         for kind, record in records:
             file.header({"conv2d": "guarantee", "search": "search"}[kind], {**record, **headers})
             ratio = record.get("ratio")
