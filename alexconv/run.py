@@ -19,7 +19,6 @@ from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, batch_line, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_layers
-from alexconv.cluster import worker as remote
 from alexconv.cluster.connection import ClusterLost, connected
 from alexconv.cluster.groups import groups_of, parse_shard, shard_of
 from alexconv.cluster.pool import MIXED, REFUSE, Pool
@@ -58,7 +57,7 @@ from alexconv.planning.points import LayerSequence, Point, parse_batches
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
-from alexconv.tune.asked import asked_for, settings_of
+from alexconv.tune.asked import asked_for, asked_on_worker, settings_of
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
@@ -373,7 +372,7 @@ def in_shards(say: Console, options: argparse.Namespace, arguments: Sequence[str
             connected(options.cluster, request.backend) as client,
             Pool(client, request, partial(say.print, soft_wrap=True, markup=False)) as pool,
         ):
-            points = pool.call(pool.first(), remote.asked, request, planned(options), {})["points"]
+            points = pool.call(pool.first(), asked_on_worker, request, planned(options), {})["points"]
             file = RecordFile(options.out)
             on_workers = ClusterBatches(pool, file, block_bytes)
             on_workers.compile(points)
@@ -449,7 +448,7 @@ def on_cluster(say: Console, options: argparse.Namespace, arguments: Sequence[st
         for kind in pool.kinds():
             workers = pool.of_kind(kind)
             say.print(f"{len(workers)} workers, each: {workers[0].facts['describe']}", soft_wrap=True, markup=False)
-        studies = studies_of(pool, planned(options), options.out, resume=options.resume)
+        studies = studies_of(pool, asked_on_worker, planned(options), options.out, resume=options.resume)
         for study in studies:
             say_tuned(say, study.tuned, len(study.points))
             if options.resume:

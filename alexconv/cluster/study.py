@@ -5,7 +5,7 @@ goes to another worker; a point that ends MOST_ENDS workers is recorded as faile
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,8 +87,13 @@ def alike(header: Record, other: Record) -> bool:
     return {k: v for k, v in header.items() if k not in apart} == {k: v for k, v in other.items() if k not in apart}
 
 
-def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: bool) -> list[Study]:
-    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file next to it."""
+def studies_of(
+    pool: Pool, points_on_worker: Callable[..., Any], options: Mapping[str, Any], out: Path, *, resume: bool
+) -> list[Study]:
+    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file next to it.
+
+    A worker of the kind makes the points of the options by ``points_on_worker``.
+    """
     studies = []
     for number, kind in enumerate(pool.kinds()):
         path = out if number == 0 else out.with_stem(f"{out.stem}-{kind}")
@@ -98,7 +103,7 @@ def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: boo
             for key, header in previous.headers.items()
             if resume and header["type"] == "device" and alike(header, worker.facts["header"])
         }
-        answer = pool.call(worker, remote.asked, pool.request, dict(options), headers)
+        answer = pool.call(worker, points_on_worker, pool.request, dict(options), headers)
         points: list[AnyPoint] = answer["points"]
         names = [name_of(point) for point in points]
         latest = {identity(record["point"]): record for record in previous.latest()} if resume else {}

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 
 from alexconv.cluster.sending import CALIBRATION, Sender
 from alexconv.errors import UsageError
@@ -23,7 +23,7 @@ from alexconv.measuring.jobs import Job, Recorder, run_jobs
 from alexconv.measuring.peers import PEERS
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import RungSequence, SequenceRunner
-from alexconv.measuring.shards import OnDevice, layer_of
+from alexconv.measuring.shards import layer_of
 from alexconv.own.folders import installed, register_installed
 from alexconv.paths import PACKAGES, cache_dir, package_folder
 from alexconv.planning.points import LayerSequence, Point
@@ -149,27 +149,6 @@ def calibrate(request: Request) -> tuple[str, str | None]:
 def without_key(record: Record) -> Record:
     """A point's record as part of a header, which has its own key."""
     return {"point_key" if name == "key" else name: value for name, value in record.items()}
-
-
-def asked(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
-    """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
-    from argparse import Namespace
-
-    from alexconv.tune.asked import asked_for
-
-    executor = executor_of(request)
-    found = asked_for(Namespace(**options), executor)
-    keys = {}
-    for name, header in headers.items():
-        there = asked_for(Namespace(**options), cast(Executor, OnDevice(executor, header)))
-        keys[name] = [job.recorder.key(job.point) for job in there.jobs]
-    return {
-        "points": [job.point for job in found.jobs],
-        "keys": keys,
-        "own_keys": [job.recorder.key(job.point) for job in found.jobs],
-        "tuned": found.tuned,
-        "times_cpu": found.runner.times_cpu,
-    }
 
 
 class Watching:

@@ -8,8 +8,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
+from alexconv.cluster.worker import Request, executor_of
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
@@ -18,6 +19,7 @@ from alexconv.measuring.jobs import Job, with_peers
 from alexconv.measuring.peers import PEERS, library_of, names_in
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
+from alexconv.measuring.shards import OnDevice
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import (
     Point,
@@ -34,6 +36,7 @@ from alexconv.planning.points import (
     study_points,
     workload_named,
 )
+from alexconv.records.store import Record
 from alexconv.tune import auto
 from alexconv.tune.chosen import chosen_rungs, tuned_on
 
@@ -134,3 +137,20 @@ def sequences_asked_for(
             options.mix, workload_named(options.workload).name, batches, transfers, tuned, executor.device
         )
     return sequences
+
+
+def asked_on_worker(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
+    """The points of a command line on a worker, in order, and each one's key on every device of ``headers``."""
+    executor = executor_of(request)
+    here = asked_for(argparse.Namespace(**options), executor)
+    keys = {}
+    for name, header in headers.items():
+        there = asked_for(argparse.Namespace(**options), cast(Executor, OnDevice(executor, header)))
+        keys[name] = [job.recorder.key(job.point) for job in there.jobs]
+    return {
+        "points": [job.point for job in here.jobs],
+        "keys": keys,
+        "own_keys": [job.recorder.key(job.point) for job in here.jobs],
+        "tuned": here.tuned,
+        "times_cpu": here.runner.times_cpu,
+    }
