@@ -15,13 +15,13 @@ from time import monotonic
 from typing import Any
 
 from alexconv.cluster import worker as remote
-from alexconv.cluster.groups import AnyPoint, Group, groups_of
+from alexconv.cluster.groups import Group, groups_of
 from alexconv.cluster.pool import MOST_ENDS, Pool, Task, Worker
 from alexconv.cluster.reference import blocks_of, places_of
 from alexconv.cluster.sending import CALIBRATION, HEADER, POINT, STARTED
 from alexconv.measuring.jobs import Progress
 from alexconv.measuring.runner import begun
-from alexconv.planning.points import Point
+from alexconv.planning.points import AnyPoint, PeerPoint, Point
 from alexconv.records.environment import write_end
 from alexconv.records.store import Record, RecordFile, Records, identity, read
 
@@ -153,7 +153,8 @@ class Measuring:
         """The CPU's part: one worker of each host times its CPU, then all compile and compute references."""
         request = self.pool.request
         for study in self.studies.values():
-            layers = list(dict.fromkeys((each.workload, each.layer) for each in parts(study.left(study.points))))
+            left = parts(study.left(study.points))
+            layers = list(dict.fromkeys((point.workload, point.layer, point.conv) for point in left))
             if layers and study.times_cpu:
                 self.progress.start("timing the CPU")
                 hosts = self.pool.one_of_each(lambda worker: worker.host)
@@ -246,6 +247,6 @@ class Measuring:
             self.progress.finish(line)
 
 
-def parts(points: Iterable[AnyPoint]) -> list[Point]:
+def parts(points: Iterable[AnyPoint]) -> list[Point | PeerPoint]:
     """Every layer's point of points and sequences."""
     return [each for point in points for each in point.points()]
