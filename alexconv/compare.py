@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
-from alexconv.own.folders import add_own
-from alexconv.planning.points import Point
+from alexconv.own.folders import add_own, ladder_of
 from alexconv.records.faults import fault_of
+from alexconv.records.labels import changed_today, label_of
 from alexconv.records.statistics import FEWEST_FOR_INTERVAL, ratio_of
 from alexconv.records.store import AXES, Record, Records, identity, read
 
@@ -66,38 +67,40 @@ def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGI
     return verdict, ratio, low, high
 
 
-def compare(before: Records, after: Records, figure: str, margin: float = MARGIN) -> list[Comparison]:
+def compare(
+    before: Records, after: Records, figure: str, margin: float = MARGIN, ladder: Ladder = LADDER
+) -> list[Comparison]:
     """Every point that is ok and timed in both, in the order of the second."""
-    known = timed(before, figure)
+    known = timed(before, figure, ladder)
     found = []
-    for name, record in timed(after, figure).items():
+    for name, record in timed(after, figure, ladder).items():
         if name in known:
             old = known[name]
             samples = old["samples"][figure], record["samples"][figure]
             verdict, ratio, low, high = judge(*samples, margin)
             if old.get("throttled") or record.get("throttled"):
                 verdict = UNCLEAR
-            label = Point(**record["point"]).label()
+            label = label_of(record["point"], changed_today(record["point"], ladder))
             found.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
     return found
 
 
-def timed(records: Records, figure: str) -> dict[str, Record]:
+def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
     """The latest record of each point that is ok and has the figure's samples."""
     latest = {identity(record["point"]): record for record in records.latest()}
     return {
         name: record
         for name, record in latest.items()
-        if fault_of(record) is None and record["status"] == "ok" and record.get("samples", {}).get(figure)
+        if fault_of(record, ladder) is None and record["status"] == "ok" and record.get("samples", {}).get(figure)
     }
 
 
-def left_out(records: Records) -> Iterator[str]:
+def left_out(records: Records, ladder: Ladder = LADDER) -> Iterator[str]:
     """Why lines and points are left out: a line for unreadable lines, and one for each faulty point."""
     if records.unreadable:
         yield f"{len(records.unreadable)} unreadable lines: {', '.join(map(str, records.unreadable[:MOST_NUMBERS]))}"
     for record in records.latest():
-        if fault := fault_of(record):
+        if fault := fault_of(record, ladder):
             axes = (str(value)[:MOST_LETTERS] for value in list(record["point"].values())[: AXES.index("precision")])
             yield f"the point {' '.join(axes)}: {fault}"
 
@@ -131,22 +134,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="also write a site with both files side by side")
     add_own(parser)
     options = parser.parse_args(arguments)
+    ladder = ladder_of(options)
     before, after = read([options.before]), read([options.after])
     for path, records in ((options.before, before), (options.after, after)):
-        for line in left_out(records):
+        for line in left_out(records, ladder):
             print_to_stderr(f"{path}: left out: {line}")
-    found = compare(before, after, options.figure, options.margin)
+    found = compare(before, after, options.figure, options.margin, ladder)
     for item in found:
         print(f"{item.verdict:<8} {item.ratio:6.3f}x [{item.low:.3f}, {item.high:.3f}]  {item.label}")
     counts = Counter(item.verdict for item in found)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
-    ours, theirs = len(timed(before, options.figure)), len(timed(after, options.figure))
+    ours, theirs = (len(timed(records, options.figure, ladder)) for records in (before, after))
     print(f"{options.figure} time of B over A, {devices(after)} over {devices(before)}: {summary}")
     print(f"{len(found)} common points with times; {ours - len(found)} only in A, {theirs - len(found)} only in B")
     if options.out:
         pages = import_module("alexconv.reports.side_by_side")  # by its name: nothing else here needs the reports
         files = (options.before, before), (options.after, after)
-        print(pages.write(found, options.figure, files, options.out))
+        print(pages.write(found, options.figure, files, options.out, ladder))
     return int(options.fail_on_slower and counts[SLOWER] > 0)
 
 

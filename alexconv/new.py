@@ -17,11 +17,10 @@ from pathlib import Path
 from types import ModuleType
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, RUNGS
 from alexconv.kernels.rung import FOLDER, Rung
 from alexconv.options import exits_cleanly, program
 from alexconv.own import folders
-from alexconv.own.folders import ENTRY_FILE, add_own
+from alexconv.own.folders import ENTRY_FILE, add_own, ladder_of
 
 MODULE = "alexconv.new"
 LIKE = "direct-register"
@@ -153,10 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _NAME.fullmatch(folder.name):
         raise UsageError(f"the folder's name is the rung's: lower-case letters, digits, - and _, not {folder.name!r}")
     name = folder.name.replace("_", "-")
-    like = RUNGS.get(ALIASES.get(options.like, options.like))
+    ladder = ladder_of(options)
+    like = ladder.named.get(ladder.aliases.get(options.like, options.like))
     if like is None:
         raise UsageError(f"--like: no rung {options.like}; `alexconv run --list` has all")
-    if name in RUNGS or name in ALIASES:
+    if name in {*ladder.named, *ladder.aliases}:
         raise UsageError(f"the ladder already has a rung {name}: choose another folder name")
     file = f"{folder.name.replace('-', '_')}.cu"
     single = len(like.launches) == 1 and not like.prepare

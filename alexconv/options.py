@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import wraps
 from io import TextIOWrapper
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
-from typing import Any, ParamSpec, TextIO, cast
+from typing import Any, NamedTuple, ParamSpec, TextIO, cast
 
 from alexconv.errors import AlexconvError, UsageError
 from alexconv.messages import print_error
@@ -60,15 +60,36 @@ def comma_separated(text: str) -> str:
     return text
 
 
+def size(text: str) -> int:
+    """An argparse type: ``64MiB``, ``8GB`` or plain bytes, one at least; argparse words the ValueError."""
+    nbytes: float | None = None
+    for suffix, unit in {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}.items():
+        if text.endswith(suffix):
+            nbytes = float(text.removesuffix(suffix)) * unit
+    nbytes = int(text) if nbytes is None else nbytes
+    if not 1 <= nbytes < inf:
+        raise ValueError
+    return int(nbytes)
+
+
 def given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
     """The options whose values differ from their defaults, as they are typed."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != parser.get_default(name)]
 
 
-def refuse_given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str], why: str) -> None:
-    """Raises UsageError if any of the options was given; ``why`` ends its text."""
-    if found := given(options, parser, names):
-        raise UsageError(f"{', '.join(found)}: {why}")
+class Refusal(NamedTuple):
+    """Options that are refused ``when`` others have certain values; ``why`` ends the message."""
+
+    when: Callable[[argparse.Namespace], bool]
+    names: tuple[str, ...]
+    why: str
+
+
+def refuse(options: argparse.Namespace, parser: argparse.ArgumentParser, refusals: Iterable[Refusal]) -> None:
+    """Raises UsageError for the first of the refusals."""
+    for when, names, why in refusals:
+        if when(options) and (found := given(options, parser, names)):
+            raise UsageError(f"{', '.join(found)}: {why}")
 
 
 def program(module: str) -> str:

@@ -1,12 +1,14 @@
-"""The ladder: every rung in reading order.  Its tables are read-only, except for ``join``.
+"""The ladder: every rung in reading order.
 
 A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.
 ``alexconv.tune.auto`` decides when ``auto`` chooses it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 
+from alexconv.errors import UsageError
 from alexconv.kernels.gemm.ladder import GEMM_RUNGS
 from alexconv.kernels.igemm.ladder import IGEMM_RUNGS
 from alexconv.kernels.mma.ladder import MMA_RUNGS
@@ -23,35 +25,57 @@ from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.kernels.wgmma.ladder_window import WINDOW_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 
-_ladder = [
-    *SINGLE_RUNGS,
-    *MULTI_RUNGS,
-    *TILES_RUNGS,
-    *SHARED_RUNGS,
-    *GEMM_RUNGS,
-    *IGEMM_RUNGS,
-    *MMA_RUNGS,
-    *WGMMA_RUNGS,
-    *WINDOW_RUNGS,
-    *RESIDENT_RUNGS,
-    *WINOGRAD_RUNGS,
-    *IN_PLACE_RUNGS,
-    *SPLIT_K_RUNGS,
-    *FLOAT_RUNGS,
-]
-_rungs = {rung.name: rung for rung in _ladder}
-_aliases = {rung.alias: rung.name for rung in _ladder}
 
-LADDER: Sequence[Rung] = _ladder
-RUNGS: Mapping[str, Rung] = MappingProxyType(_rungs)
-ALIASES: Mapping[str, str] = MappingProxyType(_aliases)
+class Ladder(tuple[Rung, ...]):
+    """Rungs in reading order.  Another ladder is another value: a rung of the user's makes one (``with_rungs``)."""
+
+    @cached_property
+    def named(self) -> Mapping[str, Rung]:
+        """The rungs by name."""
+        return MappingProxyType({rung.name: rung for rung in self})
+
+    @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """The rungs' names by their study's abbreviations."""
+        return MappingProxyType({rung.alias: rung.name for rung in self})
+
+    def with_rungs(self, rungs: Iterable[Rung], source: object) -> "Ladder":
+        """The ladder with more rungs at its end, without those that it has already.
+
+        Raises UsageError, which names the ``source``, for a rung whose name is taken or whose file is missing.
+        """
+        ladder = self
+        for rung in rungs:
+            known = ladder.named.get(rung.name)
+            if known and known.path == rung.path:
+                continue
+            if {rung.name, rung.alias} & {*ladder.named, *ladder.aliases}:
+                raise UsageError(f"{source}: the ladder already has the rung {rung.name} or alias {rung.alias}")
+            if not rung.path.is_file():
+                raise UsageError(f"{source}: the rung {rung.name} has no file {rung.path}")
+            ladder = Ladder((*ladder, rung))
+        return ladder
+
+
+LADDER = Ladder(
+    (
+        *SINGLE_RUNGS,
+        *MULTI_RUNGS,
+        *TILES_RUNGS,
+        *SHARED_RUNGS,
+        *GEMM_RUNGS,
+        *IGEMM_RUNGS,
+        *MMA_RUNGS,
+        *WGMMA_RUNGS,
+        *WINDOW_RUNGS,
+        *RESIDENT_RUNGS,
+        *WINOGRAD_RUNGS,
+        *IN_PLACE_RUNGS,
+        *SPLIT_K_RUNGS,
+        *FLOAT_RUNGS,
+    )
+)
+RUNGS, ALIASES = LADDER.named, LADDER.aliases
 
 # Abbreviations of the AlexNet study that name a rung with a transfer.
 TRANSFER_ALIASES: Mapping[str, tuple[str, str]] = MappingProxyType({"um": ("direct", "managed")})
-
-
-def join(rung: Rung) -> None:
-    """Appends a rung from outside the package, for the rest of the process (``alexconv.own.folders``)."""
-    _ladder.append(rung)
-    _rungs[rung.name] = rung
-    _aliases[rung.alias] = rung.name

@@ -24,6 +24,7 @@ from alexconv.reports.measurements import (
     speedup_over,
 )
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, STUDY_TRANSFER, Series, variant_of
+from alexconv.reports.style import look
 from alexconv.shapes import WORKLOADS
 
 WORKLOAD = "alexnet"
@@ -183,7 +184,7 @@ def members(measurements: Measurements, chosen: Callable[[Rung], bool]) -> list[
     return [
         series
         for series in measurements.series(WORKLOAD)
-        if series.rung in RUNGS and chosen(RUNGS[series.rung]) and known_to_study(series)
+        if (rung := measurements.rung(series)) and chosen(rung) and known_to_study(series)
     ]
 
 
@@ -265,7 +266,8 @@ def layer_figures(measurements: Measurements) -> list[Table | Plot]:
         title = f"Fig. {layer + 2}a: speedup of layer {layer}"
         items.append(speedup_plot(measurements, f"fig-{layer + 2}a", title, layer, batches))
         title = f"Fig. {layer + 2}b: kernels and copies of layer {layer}, N={N}"
-        items.append(breakdown_plot(measurements, f"fig-{layer + 2}b", title, layer, N, study=True))
+        drawn = studied(measurements.series(WORKLOAD, N))
+        items.append(breakdown_plot(measurements, f"fig-{layer + 2}b", title, (WORKLOAD, layer, N), drawn))
     if measurements.layers(WORKLOAD) == list(layer_numbers(WORKLOAD)):
         for letter, batch in zip("abc", batches, strict=False):
             title = f"Fig. 8{letter}: overall speedup of all layers, N={batch}"
@@ -282,7 +284,7 @@ def speedup_plot(measurements: Measurements, key: str, title: str, layer: int | 
             [
                 Dot(
                     series.label,
-                    series.rung,
+                    look(series.rung, measurements.ladder),
                     measurements.speedup(WORKLOAD, layer, N, series),
                     published.speedup(WORKLOAD, layer, N, series),
                 )
@@ -317,7 +319,7 @@ def stack(
     copies = {name: measurements.time(workload, layer, N, series, name) for name in DIRECTIONS}
     return Stack(
         label or series.label,
-        series.rung,
+        look(series.rung, measurements.ladder),
         measurements.time(workload, layer, N, series, "kernel"),
         {name: time.median for name, time in copies.items() if time},
         published_kernel=published.kernel_ms(workload, layer, N, series),
@@ -329,14 +331,11 @@ def breakdown_plot(
     measurements: Measurements,
     key: str,
     title: str,
-    layer: int | None,
-    N: int,
-    workload: str = WORKLOAD,
-    study: bool = False,
+    place: tuple[str, int | None, int],
+    drawn: Sequence[Series],
 ) -> Plot:
-    """Stacked kernels and copies of every rung, or with ``study`` of the study's rungs."""
-    drawn = measurements.series(workload, N)
-    drawn = studied(drawn) if study else drawn
+    """Stacked kernels and copies of series; ``place`` is workload, layer (None: all of them) and N."""
+    workload, layer, N = place
     bars = [stack(measurements, workload, layer, N, series) for series in drawn]
     panels = [(f"N={N}", [bar for bar in bars if bar.kernel])]
     caption = (
@@ -383,7 +382,7 @@ def coalescing(measurements: Measurements) -> list[Table | Plot]:
         kernels = [by_value[value].median("kernel") for value in (0, 1)]
         rows.append((rung, N, cells[0], theirs[0], cells[1], theirs[1], *kernels))
         for value, name in ((0, "apart"), (1, "coalesced")):
-            dot = Dot(f"{rung}, {name}", rung, speedups[value], theirs[value])
+            dot = Dot(f"{rung}, {name}", look(rung), speedups[value], theirs[value])
             dots_by_batch.setdefault(N, []).append(dot)
     if not rows:
         return []
@@ -487,7 +486,7 @@ def layerwise(measurements: Measurements) -> list[Table | Plot]:
 def speedup_dot(measurements: Measurements, layer: int, N: int, series: Series) -> Dot:
     """A layer's line in figures 13."""
     ours, theirs = measurements.speedup(WORKLOAD, layer, N, series), published.speedup(WORKLOAD, layer, N, series)
-    return Dot(f"layer {layer}", series.rung, ours, theirs)
+    return Dot(f"layer {layer}", look(series.rung), ours, theirs)
 
 
 def scaling(measurements: Measurements, figure: str, table: str, series: Series) -> list[Table | Plot]:
@@ -506,17 +505,10 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
     if len({N for _, N in times}) < 2:
         return []
     alias = variant_of(series) or ""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            layer,
-            N,
-            seconds(measurements.serial(WORKLOAD, layer, N)),
-            seconds(published.serial_ms(WORKLOAD, layer, N)),
-            time.median,
-            theirs(WORKLOAD, layer, N, series),
-        )
-        for (layer, N), time in times.items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for (layer, N), time in times.items():
+        serial = measurements.serial(WORKLOAD, layer, N), published.serial_ms(WORKLOAD, layer, N)
+        rows.append((layer, N, *map(seconds, serial), time.median, theirs(WORKLOAD, layer, N, series)))
     columns = ("layer", "N", "CPU here (s)", "CPU study (s)", f"{series.rung} (ms)", f"{alias} (ms)")
     title = f"Table {table}: kernel time of {series.rung} against the batch"
     caption = f"The study's {alias} on {ALEXNET_GPU}. {measurements.footnote()}"
@@ -558,7 +550,7 @@ def curves(
     own = [
         Line(
             f"layer {layer}",
-            series.rung,
+            look(series.rung),
             batches,
             [ours(WORKLOAD, layer, N, series) for N in batches],
             layer_marker(layer),
@@ -571,7 +563,7 @@ def curves(
     computed = theirs == published.speedup and any(published.derived(WORKLOAD, 1, N, series) for N in known)
     whose = DERIVED if computed else STUDY
     study = [
-        Line(f"layer {layer}, {whose}", series.rung, known, values[layer], layer_marker(layer), published=True)
+        Line(f"layer {layer}, {whose}", look(series.rung), known, values[layer], layer_marker(layer), published=True)
         for layer in layers
     ]
     return [("here", own), *([(f"{whose} ({ALEXNET_GPU})", study)] if known else [])]
@@ -617,7 +609,7 @@ def pair(measurements: Measurements) -> list[Table | Plot]:
     rows = [
         Dot(
             f"layer {layer}, {series.rung}",
-            series.rung,
+            look(series.rung),
             measurements.speedup(WORKLOAD, layer, N, series),
             published.speedup(WORKLOAD, layer, N, series),
         )

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import Ladder
+from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
@@ -14,6 +15,7 @@ from alexconv.reports.measurements import COPIES, Measurements, footnote, kernel
 from alexconv.reports.published import Series
 from alexconv.reports.slices import label as label_of
 from alexconv.reports.slices import slices, title_of
+from alexconv.reports.style import look
 
 MOST_LINES = 6  # highlighted in a figure
 SHOWN_BESTS = ("fp32", "fp16")  # of the classes, the strictest and the fastest
@@ -39,7 +41,8 @@ def per_image(measurements: Measurements, workload: str, found: Frontier | None)
     measurements = measurements.of_one_run(
         lambda point: point.workload == workload and not point.changed and kernels_alone(point.series.transfer)
     )
-    names = sorted({point.series.rung for point in measurements.of(workload)}, key=lambda name: place(Series(name)))
+    rungs = {point.series.rung: point.rung for point in measurements.of(workload)}
+    names = sorted(rungs, key=lambda name: place(Series(name), rungs[name]))
     usual = measurements.transfer
     others = sorted({point.series.transfer for point in measurements.of(workload)} - {usual})
 
@@ -53,12 +56,13 @@ def per_image(measurements: Measurements, workload: str, found: Frontier | None)
 
     def line(name: str, figure: str) -> Line:
         times = [time(name, N, figure) for N in batches]
-        return Line(title_of(Series(name)), name, batches, times, quiet=name not in highlighted)
+        style = look(name, measurements.ladder)
+        return Line(title_of(Series(name)), style, batches, times, quiet=name not in highlighted)
 
-    of_layers = bests(found, workload, batches) if layer is None else []
+    of_layers = bests(found, workload, batches, measurements.ladder) if layer is None else []
     times = {(name, N): time(name, N, "kernel") for name in names for N in batches}
     room = MOST_LINES - sum(not each.quiet for each in of_layers)
-    highlighted = foremost(times, names, alone=not of_layers)[:room]
+    highlighted = foremost(times, rungs, alone=not of_layers)[:room]
     panels = [(name, [line(each, figure) for each in names]) for name, figure in FIGURES]
     panels[0][1].extend(of_layers)
     rows: list[tuple[Cell, ...]] = [
@@ -89,7 +93,7 @@ def values_of(drawn: Sequence[Line], label: str, batches: Sequence[int]) -> Sequ
     return next((line.ours for line in drawn if line.label == label), [None] * len(batches))
 
 
-def bests(found: Frontier | None, workload: str, batches: Sequence[int]) -> list[Line]:
+def bests(found: Frontier | None, workload: str, batches: Sequence[int], ladder: Ladder) -> list[Line]:
     """A line for each class: the fastest rung of every layer, from the run of larger batches."""
     source = found.scaling if found and workload == WORKLOAD else None
     lines: list[Line] = []
@@ -100,18 +104,23 @@ def bests(found: Frontier | None, workload: str, batches: Sequence[int]) -> list
         if any(times) and point:
             values = [None if ms is None else one(ms / N) for ms, N in zip(times, batches, strict=True)]
             quiet = contract.name not in SHOWN_BESTS
-            lines.append(Line(f"best of each layer, {contract.name}", point.series.rung, batches, values, quiet=quiet))
+            style = look(point.series.rung, ladder)
+            lines.append(Line(f"best of each layer, {contract.name}", style, batches, values, quiet=quiet))
     return lines
 
 
-def foremost(times: Mapping[tuple[str, int], Summary | None], names: Sequence[str], *, alone: bool) -> list[str]:
+def foremost(
+    times: Mapping[tuple[str, int], Summary | None], rungs: Mapping[str, Rung | None], *, alone: bool
+) -> list[str]:
     """The first rung, cuDNN's classes, and with ``alone`` the fastest of each class timed at two batch sizes."""
+    names = list(dict.fromkeys(name for name, _ in times))
     found = [names[0], *(name for name in dict.fromkeys(contract.peer for contract in CONTRACTS) if name in names)]
     for contract in CONTRACTS if alone else ():
         fastest: list[tuple[float, str]] = []
         for name in names:
             known = [time.median for (each, _), time in times.items() if each == name and time]
-            if name in RUNGS and RUNGS[name].precision == contract.name and len(known) > 1:
+            rung = rungs[name]
+            if rung and rung.precision == contract.name and len(known) > 1:
                 fastest.append((min(known), name))
         found += [min(fastest)[1]] if fastest else []
     return list(dict.fromkeys(found))

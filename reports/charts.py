@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
-from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports.elements import shown
 from alexconv.reports.style import (
@@ -26,6 +25,7 @@ from alexconv.reports.style import (
     PUBLISHED_COLOUR,
     QUIET,
     ROW,
+    Look,
     canvas,
     family_colour,
     look,
@@ -52,7 +52,7 @@ class Dot:
     """A line of a dot chart: our figure with its interval, and the published one."""
 
     label: str
-    rung: str
+    look: Look
     ours: Summary | None
     published: float | None = None
 
@@ -62,7 +62,7 @@ class Stack:
     """A stacked bar: kernels and copies in ms, the published pair, and the floor under the copies."""
 
     label: str
-    rung: str
+    look: Look
     kernel: Summary | None
     copies: dict[str, float]  # by direction
     total: float | None = None
@@ -76,7 +76,7 @@ class Line:
     """A curve over batch sizes: one value, or None, for each x.  A ``quiet`` one is grey and not in the legend."""
 
     label: str
-    rung: str
+    look: Look
     x: Sequence[float]
     ours: Sequence[Summary | None]
     marker: str | None = None
@@ -90,7 +90,7 @@ class Level:
     """A time to compare with, in the look of a peer or of a rung."""
 
     label: str
-    name: str
+    look: Look
     value: float
 
 
@@ -129,15 +129,16 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> No
     figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
 
 
-def family_handles(rungs: Iterable[str]) -> list[Any]:
+def family_handles(looks: Iterable[Look]) -> list[Any]:
     """Legend entries for the colours of the families among the rungs."""
-    found = {RUNGS[rung].family for rung in rungs if rung in RUNGS}
-    return [Patch(facecolor=family_colour(name), label=f"{name} rungs") for name in FAMILIES if name in found]
+    found = {look.family for look in looks if look.family}
+    families = [*(name for name in FAMILIES if name in found), *sorted(found.difference(FAMILIES))]
+    return [Patch(facecolor=family_colour(name), label=f"{name} rungs") for name in families]
 
 
-def precision_handles(rungs: Iterable[str]) -> list[Any]:
+def precision_handles(looks: Iterable[Look]) -> list[Any]:
     """Legend entries for the markers of the precisions among the rungs."""
-    found = {RUNGS[rung].precision for rung in rungs if rung in RUNGS}
+    found = {look.precision for look in looks}
     handles = [(name, marker) for name, marker in PRECISION_MARKERS.items() if name in found]
     return [Line2D([], [], color="#777777", marker=marker, linestyle="", label=name) for name, marker in handles]
 
@@ -169,7 +170,7 @@ def dots(
                 any_published = True
                 mark_published(axes, dot.published, labels.index(dot.label))
             if dot.ours is not None:
-                mark(axes, dot.ours, labels.index(dot.label), dot.rung)
+                mark(axes, dot.ours, labels.index(dot.label), dot.look)
         axes.set_xscale("log")
         widen(axes.xaxis)
         plain_log(axes.xaxis, 3 if len(panels) > 2 else 7)
@@ -181,9 +182,9 @@ def dots(
     return figure
 
 
-def mark(axes: Any, value: Summary, y: float, rung: str) -> None:
+def mark(axes: Any, value: Summary, y: float, look: Look) -> None:
     """A series' marker with its interval, on a row."""
-    axes.errorbar(value.median, y, xerr=span(value), capsize=2.5, **look(rung).marked)
+    axes.errorbar(value.median, y, xerr=span(value), capsize=2.5, **look.marked)
 
 
 def mark_published(axes: Any, value: float, y: float, marker: str = "D") -> None:
@@ -216,7 +217,7 @@ def breakdown(rows: Sequence[Stack], unit: str, study: str = "published (GV100)"
         if row.kernel:
             if copies:
                 axes.plot([row.kernel.median, copies], [y, y], color=COPY_COLOURS["d2h"], linewidth=1, zorder=1)
-            mark(axes, row.kernel, y, row.rung)
+            mark(axes, row.kernel, y, row.look)
         if row.total:
             axes.plot(row.total, y, "|", color="black", markersize=9)
         if row.floor:
@@ -274,7 +275,7 @@ def draw_stack(axes: Any, y: float, bar: Stack, thick: float) -> None:
     left = 0.0
     above = y - (0.12 if bar.published_kernel else 0.0)
     if bar.kernel:
-        axes.barh(above, bar.kernel.median, thick, color=look(bar.rung).colour, edgecolor="white", lw=0.3)
+        axes.barh(above, bar.kernel.median, thick, color=bar.look.colour, edgecolor="white", lw=0.3)
         axes.errorbar(bar.kernel.median, above, xerr=span(bar.kernel), color="black", lw=0.8, capsize=1.5)
         left = bar.kernel.median
     for name, value in bar.copies.items():
@@ -339,7 +340,7 @@ def draw_line(axes: Any, line: Line, named: Sequence[str]) -> Any:
         return axes.plot(x, y, color=QUIET, linewidth=0.7, marker=".", markersize=3, label=OTHERS)[0]
     if line.fit:
         draw_fit(axes, line.fit, x)
-    style = look(line.rung)
+    style = line.look
     colour = PUBLISHED_COLOUR if line.published else style.colour
     return axes.errorbar(
         x,
@@ -379,6 +380,7 @@ class Step:
     """
 
     rung: str
+    look: Look
     own: Summary
     parent: float | None
     published: float | None = None
@@ -412,7 +414,7 @@ def waterfall(
         axes.tick_params(axis="y", labelsize=7)
     axes.set_xscale("log")
     for y, step in enumerate(steps):
-        style, own = look(step.rung), step.own.median
+        style, own = step.look, step.own.median
         if step.published:
             mark_published(axes, step.published, y)
         if step.parent:
@@ -420,10 +422,10 @@ def waterfall(
             axes.plot(step.parent, y, "|", color=style.colour, markersize=9)
         axes.errorbar(own, y, xerr=span(step.own), capsize=2.5, **style._replace(hollow=step.partly).marked)
     for y, best in enumerate(bests, len(steps)):
-        axes.plot(best.value, y, "*", color=look(best.name).colour, markersize=9)
+        axes.plot(best.value, y, "*", color=best.look.colour, markersize=9)
     for y, peer in enumerate(references, len(steps) + len(bests)):
         axes.plot([peer.value] * 2, [-0.6, y], color=INK, linewidth=0.7, linestyle=":", zorder=1)
-        axes.plot(peer.value, y, **look(peer.name).marked)
+        axes.plot(peer.value, y, **peer.look.marked)
     widen(axes.xaxis)
     plain_log(axes.xaxis)
     beside = axes.secondary_yaxis("right")
@@ -465,13 +467,13 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
     axes = grid[0][0]
     axes.set_yscale("log")
     for x, step in enumerate(steps):
-        style = look(step.rung)._replace(hollow=step.partly).marked
+        style = step.look._replace(hollow=step.partly).marked
         axes.errorbar(x, step.own.median, yerr=span(step.own), markersize=5, **style)
     least = np.minimum.accumulate([step.own.median for step in steps])
     axes.step(range(len(steps)), least, where="post", color=QUIET, linewidth=1, zorder=1)
     places = [len(steps) + 0.5 + BEST_GAP * i for i in range(len(bests))]
     for place, best in zip(places, bests, strict=True):
-        axes.plot(place, best.value, "*", color=look(best.name).colour, markersize=9)
+        axes.plot(place, best.value, "*", color=best.look.colour, markersize=9)
     axes.set_xlim(-0.8, (places or [len(steps) - 1])[-1] + 1)
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.6, high * 1.6)
@@ -489,7 +491,7 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
     axes.grid(axis="x", visible=False)
     plain_log(axes.yaxis)
     axes.set_ylabel(unit)
-    handles = precision_handles(step.rung for step in steps)
+    handles = precision_handles(step.look for step in steps)
     if any(step.partly for step in steps):
         label = "some layers, the parent on the others"
         handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color="#777777", label=label))
@@ -506,7 +508,7 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
 
 def label_families(axes: Any, steps: Sequence[Step]) -> list[int]:
     """A family's name above its rungs, its band tinted; the place of the fastest of each."""
-    families = [(x, RUNGS[step.rung].family) for x, step in enumerate(steps)]
+    families = [(x, step.look.family) for x, step in enumerate(steps)]
     size = 7 if len(steps) < CROWDED else 5.5  # points: three rungs are as wide as their family's name
     found = []
     for i, (family, members) in enumerate(groupby(families, key=lambda each: each[1])):
@@ -563,7 +565,7 @@ class Duel:
     """A row of ours beside a peer's: both in ms, the peer in each layout, ``standard`` the one that ratios are over."""
 
     label: str
-    rung: str
+    look: Look
     ours: float | None
     theirs: dict[str, float | None]
     standard: str
@@ -581,7 +583,7 @@ def duels(panels: Sequence[tuple[str, Sequence[Duel]]], unit: str) -> Figure:
                 if value is not None:
                     axes.plot(value, y, markersize=5, **look(peer).marked)
             if each.ours is not None:
-                axes.plot(each.ours, y, markersize=6, **look(each.rung).marked)
+                axes.plot(each.ours, y, markersize=6, **each.look.marked)
         axes.set_title(title)
         beside = axes.secondary_yaxis("right")
         beside.set_yticks(range(len(row)), [duel_text(each) for each in row])
@@ -614,9 +616,10 @@ def duel_text(row: Duel) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of a scatter chart, with an optional ``note`` beside it."""
+    """A rung's or a peer's point in a scatter chart, with an optional ``note`` beside it."""
 
-    rung: str
+    name: str
+    look: Look
     x: float
     y: Summary
     marker: str | None = None
@@ -627,11 +630,11 @@ def scatter(
     marks: Sequence[Mark], x_label: str, y_label: str, peers: dict[str, str], named: dict[str, str] | None = None
 ) -> Figure:
     """Points on log axes; a legend of families, peers (names by label), and the markers that ``named`` explains."""
-    rungs = list(dict.fromkeys(mark.rung for mark in marks))
-    handles = family_handles(rungs)
-    handles += [Line2D([], [], label=label, **look(peer).marked) for peer, label in peers.items() if peer in rungs]
+    looks = {mark.name: mark.look for mark in marks}
+    handles = family_handles(looks.values())
+    handles += [Line2D([], [], label=label, **looks[peer].marked) for peer, label in peers.items() if peer in looks]
     if named is None:
-        handles += precision_handles(rungs)
+        handles += precision_handles(looks.values())
     for label, marker in (named or {}).items():
         handles.append(Line2D([], [], marker=marker, linestyle="", color="#777777", label=label))
     figure, grid = canvas(3.9 + 0.17 * len(handles) / 3)
@@ -647,7 +650,7 @@ def draw_marks(axes: Any, marks: Sequence[Mark], most: int = 7) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for each in marks:
-        style = look(each.rung).marked | ({"marker": each.marker} if each.marker else {})
+        style = each.look.marked | ({"marker": each.marker} if each.marker else {})
         axes.errorbar(each.x, each.y.median, yerr=span(each.y), markersize=5, capsize=2, **style)
     widen(axes.xaxis, 100.0)
     widen(axes.yaxis, 4.0)
@@ -751,7 +754,7 @@ def relative(rows: Sequence[Dot], unit: str) -> Figure:
     axes.set_xscale("log")
     for y, row in enumerate(rows):
         if row.ours:
-            axes.barh(y, row.ours.median - 1, 0.7, left=1, color=look(row.rung).colour, ec="white", lw=0.3)
+            axes.barh(y, row.ours.median - 1, 0.7, left=1, color=row.look.colour, ec="white", lw=0.3)
             axes.errorbar(row.ours.median, y, xerr=span(row.ours), color="black", lw=0.8, capsize=1.5)
     axes.axvline(1, color="black", linewidth=0.8)
     widen(axes.xaxis, 4.0)

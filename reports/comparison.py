@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
-from alexconv.planning.points import GEMM, layer_range, peer_name
+from alexconv.planning.peers import GEMM, peer_name
+from alexconv.planning.points import layer_range
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.compressed import plain
 from alexconv.records.labels import SEQUENCE_SUFFIX
@@ -93,6 +94,7 @@ class Together:
     """One record of all layers as one sequence: one graph, or one pipeline."""
 
     record: Record
+    ladder: Ladder = LADDER
 
     @property
     def name(self) -> str:
@@ -116,7 +118,7 @@ class Together:
 
     def keeps(self, contract: Contract) -> bool:
         """Whether all layers are rungs of the class."""
-        known = [RUNGS[name] for name in self.rungs if name in RUNGS]
+        known = [rung for name in self.rungs if (rung := self.ladder.named.get(name))]
         return len(known) == len(LAYERS) and all(map(contract.kept_by, known))
 
     @property
@@ -317,7 +319,10 @@ class Frontier:
 
 
 def peer_title(name: str) -> str:
-    """What a peer is, in words: ``torch-nchw-fp32`` is cuDNN through torch, ``cudnn-nchw-fp32`` its fastest plan."""
+    """What a peer is, in words: ``torch-nchw-fp32`` is cuDNN through torch, ``cudnn-nchw-fp32`` its fastest plan.
+
+    Any other name, such as a rung's, stays.
+    """
     if name == GEMM:
         return "cuBLAS GEMM fp32"
     library, _, contract = name.partition("-")
@@ -448,27 +453,29 @@ def gather(files: Sequence[Path], device: str | None = None) -> Frontier:
     return gathered(by_file, device_name(measurements(joined(by_file.values()), device).device))
 
 
-def gathered(by_file: Mapping[Path, Records], name: str) -> Frontier:
+def gathered(by_file: Mapping[Path, Records], name: str, ladder: Ladder = LADDER) -> Frontier:
     """The records, by file, of the device of that name."""
     headers = {key: header for path in sorted(by_file) for key, header in by_file[path].headers.items()}
     same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
     ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header.get("device") in same]
     sources = [
-        source_of(plain(path).name, [point for point in by_file[path].points if point.get("device") in same], headers)
+        source_of(
+            plain(path).name, [point for point in by_file[path].points if point.get("device") in same], headers, ladder
+        )
         for path in sorted(by_file)
     ]
     return Frontier(tuple(source for source in sources if source), ceilings[-1] if ceilings else None)
 
 
-def usable(record: Record) -> Measured | None:
+def usable(record: Record, ladder: Ladder) -> Measured | None:
     """A record as a point of the report; None for an unusable one."""
     try:
-        return measured(record)
+        return measured(record, ladder=ladder)
     except UsageError:
         return None
 
 
-def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) -> Source | None:
+def source_of(file: str, records: Sequence[Record], headers: dict[str, Record], ladder: Ladder) -> Source | None:
     """A file's records of AlexNet, or None if it has none."""
     of_layers, together = [], {}
     for record in records:
@@ -477,10 +484,10 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
             continue
         if point["workload"] == WORKLOAD and isinstance(point["layer"], int):
             of_layers.append(record)
-        elif point["workload"] == WORKLOAD and point["layer"] == layer_range(LAYERS) and fault_in(record) is None:
-            together[identity(point)] = Together(record)
+        elif point["workload"] == WORKLOAD and point["layer"] == layer_range(LAYERS) and not fault_in(record, ladder):
+            together[identity(point)] = Together(record, ladder)
     if not of_layers and not together:
         return None
-    points = tuple(point for record in latest(of_layers) if (point := usable(record)))
+    points = tuple(point for record in latest(of_layers) if (point := usable(record, ladder)))
     cards = {record["device"]: card_of(headers[record["device"]]) for record in records}
     return Source(file, headers[records[-1]["device"]], points, tuple(together.values()), cards)

@@ -6,13 +6,13 @@ from functools import partial
 from math import fsum
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import COPIES, Measured, Measurements, Run, footnote
+from alexconv.reports.style import look
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
@@ -79,7 +79,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
                 name = "=".join(map(str, point.changed[0]))
                 ratio = Summary(own.median / base.median, own.low / base.high, own.high / base.low, own.count)
                 rows.append((workload, layer, N, rung, run.name, name, base.median, own.median, ratio.median))
-                bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", rung, ratio))
+                bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", look(rung, measurements.ladder), ratio))
     items: list[Table | Plot] = []
     for workload in measurements.workloads:
         batches = [N for name, N in bars if name == workload]
@@ -317,7 +317,9 @@ def problems(measurements: Measurements) -> Section:
     if doubtful:
         caption = "Kept in all tables and figures. Noisy: a confidence interval wider than a tenth of the median."
         items.append(Table("doubts", "Measurements to distrust", caption, (*PLACE, "why"), doubtful, long=True))
-    missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in measurements.every)]
+    missing = [
+        rung for rung in measurements.ladder.named if all(point.series.rung != rung for point in measurements.every)
+    ]
     points = len(measurements.every)
     text = f"{points} points: {points - len(failed)} ok, {len(failed)} failed or skipped."
     if missing:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.planning.points import GEMM, layer_range
+from alexconv.planning.peers import GEMM
+from alexconv.planning.points import layer_range
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
     CONTRACTS,

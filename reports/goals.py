@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from alexconv.planning.points import GEMM
+from alexconv.planning.peers import GEMM
 from alexconv.records.statistics import Ratio
 from alexconv.reports.comparison import (
     CONTRACTS,

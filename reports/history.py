@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from functools import partial
 
-from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
@@ -13,6 +12,7 @@ from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, added, kernels_alone, layer_numbers, place
 from alexconv.reports.published import Series
 from alexconv.reports.slices import title_of
+from alexconv.reports.style import look
 
 MOST_LINES = 6
 DATE = 10  # characters of a record's time
@@ -23,18 +23,24 @@ def section(measurements: Measurements, found: Frontier | None) -> Section:
     """Times of all AlexNet's layers by run, of rungs and peers that several runs have."""
     times, days = times_of_runs(measurements)
     rows: list[tuple[Cell, ...]] = []
-    for (series, N), of_runs in sorted(times.items(), key=lambda each: (place(each[0][0]), each[0][1])):
+
+    def where(key: tuple[Series, int]) -> tuple[object, ...]:
+        series, N = key
+        return place(series, measurements.rung(series)), N
+
+    for series, N in sorted(times, key=where):
+        of_runs = times[series, N]
         ordered = sorted(of_runs, key=lambda run: days[run])
         first = of_runs[ordered[0]].median
         for run in ordered if len(ordered) > 1 else ():
             ms = of_runs[run].median
-            where = title_of(series), series.transfer, N, days[run][:DATE], run.commit[:SHORT], run.card, run.name
-            rows.append((*where, ms, ms / first))
+            cells = title_of(series), series.transfer, N, days[run][:DATE], run.commit[:SHORT], run.card, run.name
+            rows.append((*cells, ms, ms / first))
     columns = ("rung", "transfer", "N", "day", "commit", "card", "run", "all layers, ms", "over its first run")
     caption = "Sums of the layers' medians, each of one run. Cards of a kind differ by a few percent."
     table = Table("history", "Every run", caption, columns, rows, True, filters=("rung", "N", "transfer"))
     text = "The same points at earlier commits and on other cards."
-    return Section("history", "History", text, [*figure(times, days, found), table] if rows else [])
+    return Section("history", "History", text, [*figure(measurements, times, days, found), table] if rows else [])
 
 
 def times_of_runs(measurements: Measurements) -> tuple[Times, dict[Run, str]]:
@@ -55,7 +61,9 @@ def times_of_runs(measurements: Measurements) -> tuple[Times, dict[Run, str]]:
     return found, days
 
 
-def figure(times: Times, days: dict[Run, str], found: Frontier | None) -> list[Table | Plot]:
+def figure(
+    measurements: Measurements, times: Times, days: dict[Run, str], found: Frontier | None
+) -> list[Table | Plot]:
     """cuDNN's classes and the rungs that most runs have, each over its first run."""
     peers = {contract.peer for contract in CONTRACTS} if found else set()
     several = {key: runs for key, runs in times.items() if len(runs) > 1 and key[0].transfer == "pageable"}
@@ -66,7 +74,8 @@ def figure(times: Times, days: dict[Run, str], found: Frontier | None) -> list[T
 
     def rank(series: Series) -> tuple[bool, bool, int, object]:
         """cuDNN's classes first, then the rungs that most runs have."""
-        return series.rung not in peers, series.rung not in RUNGS, -len(several[series, N]), place(series)
+        rung = measurements.rung(series)
+        return series.rung not in peers, rung is None, -len(several[series, N]), place(series, rung)
 
     names = sorted((series for series, n in several if n == N), key=rank)
     chosen = names[:MOST_LINES]
@@ -84,7 +93,7 @@ def figure(times: Times, days: dict[Run, str], found: Frontier | None) -> list[T
             for run in runs
         ]
         label = peer_title(series.rung) if series.rung in peers else series.label
-        lines.append(Line(label, series.rung, range(1, len(runs) + 1), values))
+        lines.append(Line(label, look(series.rung, measurements.ladder), range(1, len(runs) + 1), values))
     told = "; ".join(f"{number}: {run.text}" for number, run in enumerate(runs, start=1))
     caption = f"Kernel time of all layers over the first run's. Runs: {told}."
     title = f"{WORKLOAD}: the same points in {len(runs)} runs, N={N}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts, published
@@ -29,6 +29,7 @@ from alexconv.reports.measurements import (
 )
 from alexconv.reports.published import Series
 from alexconv.reports.slices import label, slices, title_of
+from alexconv.reports.style import look
 from alexconv.shapes import WORKLOADS
 
 LEAST_RUNGS = 6  # of a ladder worth drawing
@@ -52,7 +53,7 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
     for layer in layers[-1:]:
         climbed = steps(measurements, workload, layer, N)
         if climbed:
-            lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
+            lines, bests = comparisons(found, workload, N, ladder=measurements.ladder) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
             runs = measurements.footnote(
                 [Series(each.rung, measurements.transfer) for each in climbed], workload, N, of=KERNELS
@@ -79,7 +80,9 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
 
 
 def family_technique(family: str) -> str:
-    """What a family's rungs do: the first line of its package's docstring, without the full stop."""
+    """What a family's rungs do: the first line of its package's docstring, without the full stop; empty for others."""
+    if family not in {rung.family for rung in LADDER}:
+        return ""
     return (import_module(f"alexconv.kernels.{family}").__doc__ or "").removesuffix(".")
 
 
@@ -107,7 +110,7 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
     """Rows of the rungs whose parent was measured too, in some layer."""
     rows: list[tuple[Cell, ...]] = []
     for series in measurements.series(workload, N):
-        rung = RUNGS.get(series.rung)
+        rung = measurements.rung(series)
         if rung and rung.parent and series.transfer == measurements.transfer:
             parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
             found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
@@ -165,7 +168,7 @@ def partly_text(climbed: Sequence[Step]) -> str:
 
 
 def comparisons(
-    found: Frontier | None, workload: str, N: int, layer: int | None = None
+    found: Frontier | None, workload: str, N: int, layer: int | None = None, ladder: Ladder = LADDER
 ) -> tuple[list[Level], list[Level]]:
     """cuDNN's times over all layers, or of one, and those of our fastest rung of each layer, class by class."""
     source = found.many if found and workload == WORKLOAD and N == MANY else None
@@ -173,9 +176,9 @@ def comparisons(
         return [], []
     layers = LAYERS if layer is None else (layer,)
     peers = dict.fromkeys(contract.peer for contract in CONTRACTS)
-    lines = [Level(peer_title(name), name, ms) for name in peers if (ms := source.named_sum(name, N, layers))]
+    lines = [Level(peer_title(name), look(name), ms) for name in peers if (ms := source.named_sum(name, N, layers))]
     bests = [
-        Level(f"best of each layer, {contract.name}", point.series.rung, ms)
+        Level(f"best of each layer, {contract.name}", look(point.series.rung, ladder), ms)
         for contract in CONTRACTS
         if layer is None and (ms := source.sum_of(contract, N)) and (point := source.best(contract, LAYERS[-1], N))
     ]
@@ -188,7 +191,7 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
     A rung that does not take all layers is shown with its parent on the others.
     """
     found = []
-    for rung in RUNGS.values():
+    for rung in measurements.ladder:
         series = Series(rung.name, measurements.transfer)
         own = measurements.time(workload, layer, N, series, "kernel")
         partly = own is None and layer is None
@@ -197,7 +200,7 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
         if own:
             before = parent_time(measurements, workload, layer, N, rung, own.median)
             known = published.kernel_ms(workload, layer, N, Series(rung.name))
-            found.append(Step(rung.name, own, before, known, partly))
+            found.append(Step(rung.name, look(rung.name, measurements.ladder), own, before, known, partly))
     return found
 
 
@@ -243,4 +246,4 @@ def inherited(measurements: Measurements, workload: str, layer: int, N: int, nam
     if name is None:
         return None
     own = measurements.time(workload, layer, N, Series(name, measurements.transfer), "kernel")
-    return own or inherited(measurements, workload, layer, N, RUNGS[name].parent)
+    return own or inherited(measurements, workload, layer, N, measurements.ladder.named[name].parent)

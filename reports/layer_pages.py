@@ -59,7 +59,7 @@ def figure(measurements: Measurements, found: Frontier | None, workload: str, la
     climbed = steps(measurements, workload, layer, N)
     if len(climbed) < LEAST_RUNGS:
         return []
-    lines, bests = comparisons(found, workload, N, layer)
+    lines, bests = comparisons(found, workload, N, layer, measurements.ladder)
     unit = "kernel time (ms per batch)"
     names = [Series(step.rung, measurements.transfer) for step in climbed]
     caption = (

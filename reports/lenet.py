@@ -22,6 +22,7 @@ from alexconv.reports.measurements import (
     sum_or_none,
 )
 from alexconv.reports.published import Figure, Series
+from alexconv.reports.style import look
 from alexconv.reports.why import COUNTERS, counter_row, longest_stall
 
 FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # our figure for each quantity of the study
@@ -90,7 +91,9 @@ def defaults(measurements: Measurements, workload: str) -> Section:
     N = measurements.main_batch(workload)
     title = f"{workload}: kernels and copies of both layers, default constants, N={N}"
     items = [
-        breakdown_plot(measurements, f"{workload}-breakdown", title, None, N, workload),
+        breakdown_plot(
+            measurements, f"{workload}-breakdown", title, (workload, None, N), measurements.series(workload, N)
+        ),
         *curves(measurements, workload),
     ]
     return Section("op-times", "Op times", "Kernel times of one layer, with the rungs' default constants.", items)
@@ -224,7 +227,7 @@ def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
     panels = []
     for layer in layer_numbers(STUDY_WORKLOADS[study]):
         drawn = [
-            Dot(name_of(row), row.variant.rung if row.variant else "", ours(own, row, N), figures[N][0].value)
+            Dot(name_of(row), look(row.variant.rung if row.variant else ""), ours(own, row, N), figures[N][0].value)
             for row, figures in found.items()
             if row.layer == layer and N in figures
         ]
@@ -256,7 +259,7 @@ def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
         theirs = sum_or_none([figures[0].value if figures else None for figures in printed])
         if row.variant and (time := ours(own, row, N)):
             over = None if name == baseline.name else base.median
-            steps.append(Step(row.variant.rung, time, over, theirs, label=stand_in(row)))
+            steps.append(Step(row.variant.rung, look(row.variant.rung), time, over, theirs, label=stand_in(row)))
     gpu = next(iter(next(iter(found.values())).values()))[0].gpu
     unit = "op time, both layers (ms per batch)"
     draw = partial(charts.waterfall, steps, unit, parent=f"the study's baseline, {baseline.name}", gpu=gpu)
@@ -324,7 +327,7 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
             [
                 Line(
                     series.label,
-                    series.rung,
+                    look(series.rung, measurements.ladder),
                     batches,
                     [measurements.time(workload, layer, batch, series, "kernel") for batch in batches],
                 )

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.faults import fault_of, fault_of_header
@@ -22,6 +22,7 @@ from alexconv.shapes import WORKLOADS, Conv
 DIRECTIONS = ("h2d", "d2h")
 KERNELS, COPIES, SPEEDUPS = range(3)  # what times a caption is about
 SHORT = 7  # digits of a commit that name it
+PLACES = {name: place for place, name in enumerate(LADDER.named)}
 Key = TypeVar("Key", bound=Hashable)
 OF_TABLES = ("device", "shards", "calibration", "end", "prediction")  # headers that tables are made of
 
@@ -66,6 +67,7 @@ class Measured:
     series: Series
     precision: str
     changed: tuple[tuple[str, int], ...]  # the constants that differed from the rung's defaults
+    rung: Rung | None  # the ladder's entry; None for a peer
     run: Run = NO_RUN
 
     @property
@@ -74,15 +76,14 @@ class Measured:
         return WORKLOADS[self.workload].layer(self.layer)
 
     @property
-    def rung(self) -> Rung | None:
-        """The ladder's entry; None for a peer."""
-        return RUNGS.get(self.series.rung)
-
-    @property
     def label(self) -> str:
         """Rung, transfer and changed constants."""
         changed = " ".join(f"{name}={value}" for name, value in self.changed)
         return f"{self.series.label} [{changed}]" if changed else self.series.label
+
+    def place(self) -> tuple[int, str, str]:
+        """Where it stands among the series, see the function ``place``."""
+        return place(self.series, self.rung)
 
     @cached_property
     def name(self) -> str:
@@ -153,14 +154,14 @@ class Measured:
         return float(found) if found else None
 
 
-def measured(record: Record, run: Run = NO_RUN) -> Measured:
+def measured(record: Record, run: Run = NO_RUN, ladder: Ladder = LADDER) -> Measured:
     """A record as a point of the report; raises UsageError for an unusable one."""
     point = record["point"]
     workload, layer, N, name = (point[axis] for axis in ("workload", "layer", "N", "rung"))
-    if fault := fault_in(record):
+    if fault := fault_in(record, ladder):
         raise UsageError(f"the record of {workload} layer {layer}, N={str(N)[:20]}, {name} cannot be used: {fault}")
-    changed = tuple(changed_in(record).items())
-    return Measured(record, workload, layer, N, Series(name, point["transfer"]), point["precision"], changed, run)
+    changed, series = tuple(changed_in(record).items()), Series(name, point["transfer"])
+    return Measured(record, workload, layer, N, series, point["precision"], changed, ladder.named.get(name), run)
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,11 @@ class Measurements:
     every: tuple[Measured, ...] = ()
     unusable: tuple[str, ...] = ()  # what is wrong with each record that was left out
     cards: Mapping[str, str] = field(default_factory=dict)  # of the device, by the keys of its headers
+    ladder: Ladder = LADDER
+
+    def rung(self, series: Series) -> Rung | None:
+        """The ladder's entry of a series; None for a peer."""
+        return self.ladder.named.get(series.rung)
 
     def of_one_run(self, wanted: Callable[[Measured], bool]) -> "Measurements":
         """Only the wanted points, from as few runs as possible (``chosen``)."""
@@ -300,7 +306,7 @@ class Measurements:
         points = self.of(workload) if N is None else self._of_batch.get((workload, N), [])
         found = {point.series for point in points}
         chosen = (series for series in found if series.transfer == self.transfer or series in STUDY_SERIES)
-        return sorted(chosen, key=place)
+        return sorted(chosen, key=lambda series: place(series, self.rung(series)))
 
     @cached_property
     def transfer(self) -> str:
@@ -406,7 +412,7 @@ def footnote(
         return ""
     text = f"Run: {runs[0].text}."
     if len(runs) > 1:
-        names = list(dict.fromkeys(point.series for point in sorted(points, key=lambda point: place(point.series))))
+        names = list(dict.fromkeys(point.series for point in sorted(points, key=Measured.place)))
         of_run = {run: {point.series for point in points if point.run is run} for run in runs}
         parts = [f"{run.text}: {stretches(names, of_run[run])}" if by_series else run.text for run in runs]
         text = f"Runs: {'; '.join(parts)}."
@@ -435,9 +441,9 @@ def stretches(names: Sequence[Series], wanted: Collection[Series]) -> str:
 STUDY_SERIES = (Series("direct", "managed"),)
 
 
-def fault_in(record: Record) -> str | None:
+def fault_in(record: Record, ladder: Ladder = LADDER) -> str | None:
     """Why a point cannot be reported, or None."""
-    if fault := fault_of(record):
+    if fault := fault_of(record, ladder):
         return fault
     try:
         transfer_named(record["point"]["transfer"])
@@ -457,10 +463,9 @@ def layer_numbers(workload: str) -> range:
     return range(1, len(WORKLOADS[workload].layers) + 1)
 
 
-def place(series: Series) -> tuple[int, str, str]:
-    """Where a series stands: the ladder's order, then peers by name; the study's transfer first."""
-    names = list(RUNGS)
-    position = names.index(series.rung) if series.rung in RUNGS else len(names)
+def place(series: Series, rung: Rung | None) -> tuple[int, str, str]:
+    """Where a series stands: the ladder's order, other rungs, then peers by name; the study's transfer first."""
+    position = PLACES.get(series.rung, len(PLACES)) if rung else len(PLACES) + 1
     return position, series.rung, "" if series.transfer == STUDY_TRANSFER else series.transfer
 
 
@@ -480,7 +485,7 @@ def sum_or_none(values: Sequence[float | None]) -> float | None:
     return None if None in values else fsum(value for value in values if value is not None)
 
 
-def measurements(records: Records, device: str | None = None) -> Measurements:
+def measurements(records: Records, device: str | None = None, ladder: Ladder = LADDER) -> Measurements:
     """The records of one device: the named one, or else the only GPU, or else the host executor.
 
     Raises UsageError if there is nothing to report, or if there are several GPUs and none is named.
@@ -493,20 +498,11 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         for record, file in zip(records.points, files, strict=True)
         if isinstance(record["point"]["layer"], int) and record.get("device") in devices
     ]
-    used = {record["device"] for record, _ in of_layers}
-    names = {name_of(devices[key]): devices[key] for key in sorted(used)}
-    timed = {name_of(devices[record["device"]]) for record, _ in of_layers if record.get("samples")}
-    if not names:
-        raise UsageError("the record files hold no points: run python -m alexconv.run first")
-    if device is None and len(timed) > 1:
-        raise UsageError(f"the record files hold times of {' and '.join(sorted(timed))}: choose one with --device")
-    name = device or min(timed, default=next(iter(names)))
-    if name not in names:
-        raise UsageError(f"no point was run on {name!r}: the record files have {', '.join(names)}")
+    name = device_named(device, [record for record, _ in of_layers], devices)
     keys = {key for key, header in devices.items() if name_of(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
     of_uniform = [(record, file) for record, file in of_device if is_uniform(record)]
-    every, unusable = usable(of_uniform, records.headers)
+    every, unusable = usable(of_uniform, records.headers, ladder)
     if hard := len(of_device) - len(of_uniform):
         unusable.append(f"{hard} points on data other than {UNIFORM}")
     if not every:
@@ -524,17 +520,33 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         if key in named or (header["type"] == "ceilings" and header.get("device") in keys)
     ]
     headers += [header for header in usable_headers.values() if header["type"] in OF_TABLES]
-    headers += last_profiles(
+    profiles = (
         header
         for header in usable_headers.values()
         if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
     )
+    headers += last_profiles(profiles, ladder)
     last = devices[of_uniform[-1][0]["device"]]
     shown, every = sorted(points, key=order), sorted(every, key=order)
     cards = {key: card_of(devices[key]) for key in keys}
     return Measurements(
-        last, tuple(headers), tuple(shown), len(records.unreadable), tuple(every), tuple(unusable), cards
+        last, tuple(headers), tuple(shown), len(records.unreadable), tuple(every), tuple(unusable), cards, ladder
     )
+
+
+def device_named(name: str | None, records: Sequence[Record], devices: Mapping[str, Record]) -> str:
+    """The device of that name, or else the only GPU, or else the host executor; raises UsageError without one."""
+    names = {record["device"]: name_of(devices[record["device"]]) for record in records}
+    timed = {names[record["device"]] for record in records if record.get("samples")}
+    known = [names[key] for key in sorted(names)]
+    if not known:
+        raise UsageError("the record files hold no points: run python -m alexconv.run first")
+    if name is None and len(timed) > 1:
+        raise UsageError(f"the record files hold times of {' and '.join(sorted(timed))}: choose one with --device")
+    chosen = name or min(timed, default=known[0])
+    if chosen not in known:
+        raise UsageError(f"no point was run on {chosen!r}: the record files have {', '.join(dict.fromkeys(known))}")
+    return chosen
 
 
 def is_uniform(record: Record) -> bool:
@@ -547,7 +559,9 @@ def at_study_batch(point: Measured) -> bool:
     return not point.changed and point.N in WORKLOADS[point.workload].batches
 
 
-def usable(records: Sequence[tuple[Record, str]], headers: Mapping[str, Record]) -> tuple[list[Measured], list[str]]:
+def usable(
+    records: Sequence[tuple[Record, str]], headers: Mapping[str, Record], ladder: Ladder
+) -> tuple[list[Measured], list[str]]:
     """The last record of each point in each run, and what is wrong with unusable ones."""
     by_run: dict[tuple[str, ...], list[Record]] = {}
     for record, file in records:
@@ -563,7 +577,7 @@ def usable(records: Sequence[tuple[Record, str]], headers: Mapping[str, Record])
         run = Run(name, headers[device], headers.get(host, {}), commit)
         for record in latest(found):
             try:
-                points.append(measured(record, run))
+                points.append(measured(record, run, ladder))
             except UsageError as error:
                 faults.append(f"{file}: {error}" if file else str(error))
     return points, faults
@@ -585,7 +599,7 @@ def latest(records: Iterable[Record]) -> list[Record]:
     return list(found.values())
 
 
-def last_profiles(profiles: Iterable[Record]) -> list[Record]:
+def last_profiles(profiles: Iterable[Record], ladder: Ladder) -> list[Record]:
     """The profiles of each point's last run, by source, one for every launch of a kernel.
 
     A repeated command is the same run by its header, so if a kernel has more profiles than its rung has launches of
@@ -601,13 +615,13 @@ def last_profiles(profiles: Iterable[Record]) -> list[Record]:
     for of_run in found.values():
         for entry in dict.fromkeys(profile["entry"] for profile in of_run):
             of_kernel = [profile for profile in of_run if profile["entry"] == entry]
-            kept += of_kernel[-times_launched(of_kernel[0]) :]  # all, where the count is 0
+            kept += of_kernel[-times_launched(of_kernel[0], ladder) :]  # all, where the count is 0
     return kept
 
 
-def times_launched(profile: Record) -> int:
+def times_launched(profile: Record, ladder: Ladder) -> int:
     """How many times the profile's rung launches its kernel; 0 if this version has no such kernel."""
-    rung = RUNGS.get(profile["point"]["rung"])
+    rung = ladder.named.get(profile["point"]["rung"])
     return [launch.entry for launch in rung.launches].count(profile["entry"]) if rung else 0
 
 
@@ -618,4 +632,4 @@ def name_of(device: Record) -> str:
 
 def order(point: Measured) -> tuple[object, ...]:
     """Sorting key: workload, N, layer, then the place of the series and its constants."""
-    return list(WORKLOADS).index(point.workload), point.N, point.layer, place(point.series), point.changed
+    return list(WORKLOADS).index(point.workload), point.N, point.layer, point.place(), point.changed

@@ -1,13 +1,12 @@
 """The first sections of the report: origin of the figures, bases of speedups, and the main table."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from alexconv.kernels.ladder import RUNGS
 from alexconv.records.faults import possible
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
-from alexconv.reports.elements import Cell, Plot, Section, Table, shown
+from alexconv.reports.elements import Cell, Section, Table, shown
 from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
@@ -96,58 +95,46 @@ def bases(measurements: Measurements) -> list[tuple[str, str]]:
 
 def section(measurements: Measurements, workload: str) -> Section:
     """The main table of a workload: sums over the layers, then layer by layer."""
-    items: list[Table | Plot] = []
     found = rows_of_runs(measurements, workload)
-    whole = [(run, row) for run, row in found if row.layer is None]
-    layers: dict[tuple[Run, int, str, str], list[str]] = {}
-    for run, row in found:
-        if row.layer is not None:
-            layers.setdefault(same_rung(run, row), []).append(str(row.layer))
     base = measurements.baseline(workload)
     basis = f" CPU times: those of {base.text}." if base else ""
-    if whole:
-        items.append(
-            Table(
-                f"{workload}-overview",
-                f"{workload}: all measured layers together",
-                "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, "
-                f"over the total.{basis}",
-                ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run"),
-                [
-                    (
-                        row.N,
-                        row.rung,
-                        row.transfer,
-                        ", ".join(layers[same_rung(run, row)]),
-                        *timed(row),
-                        *ends(run, row),
-                    )
-                    for run, row in whole
-                ],
-                filters=("N", "transfer"),
-            )
-        )
-    items.append(
-        Table(
-            f"{workload}-layers",
-            f"{workload}: layer by layer",
-            f"As above, every point.{basis}",
-            ("N", "layer", "rung", "transfer", *TIMES, "max error", "status", "run"),
-            [
-                (row.N, row.layer, row.rung, row.transfer, *timed(row), *ends(run, row))
-                for run, row in found
-                if row.layer is not None
-            ],
-            long=True,
-            filters=("N", "layer", "transfer"),
-        )
+    sums = sums_table(workload, found, basis)
+    rows = [
+        (row.N, row.layer, row.rung, row.transfer, *timed(row), *ends(run, row))
+        for run, row in found
+        if row.layer is not None
+    ]
+    columns = ("N", "layer", "rung", "transfer", *TIMES, "max error", "status", "run")
+    title, filters = f"{workload}: layer by layer", ("N", "layer", "transfer")
+    layers = Table(
+        f"{workload}-layers", title, f"As above, every point.{basis}", columns, rows, long=True, filters=filters
     )
     text = (
         "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, without allocation. Each "
         "time is the median of its samples; a sum, of both copies or of all layers, is the sum of these medians. Where "
         "several runs hold the same rung, its row comes from the run with most of the row."
     )
-    return Section("overview", "Results", text, items)
+    return Section("overview", "Results", text, [*([sums] if sums.rows else []), layers])
+
+
+def sums_table(workload: str, found: Sequence[tuple[Run, Row]], basis: str) -> Table:
+    """The sums over the layers of each run."""
+    layers: dict[tuple[Run, int, str, str], list[str]] = {}
+    for run, row in found:
+        if row.layer is not None:
+            layers.setdefault(same_rung(run, row), []).append(str(row.layer))
+    rows = [
+        (row.N, row.rung, row.transfer, ", ".join(layers[same_rung(run, row)]), *timed(row), *ends(run, row))
+        for run, row in found
+        if row.layer is None
+    ]
+    caption = (
+        "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, over the total."
+        f"{basis}"
+    )
+    columns = ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run")
+    title = f"{workload}: all measured layers together"
+    return Table(f"{workload}-overview", title, caption, columns, rows, filters=("N", "transfer"))
 
 
 def rows_of_runs(measurements: Measurements, workload: str) -> list[tuple[Run, Row]]:
@@ -160,8 +147,8 @@ def rows_of_runs(measurements: Measurements, workload: str) -> list[tuple[Run, R
             }
             error = {} if point.error is None else point.record["error"]
             by_run.setdefault(point.run, []).append(point.record | {"cpu": cpu, "error": error})
-    found = [(run, row) for run, records in by_run.items() for row in rows(records)]
-    names = list(RUNGS)
+    found = [(run, row) for run, records in by_run.items() for row in rows(records, measurements.ladder)]
+    names = list(measurements.ladder.named)
 
     def position(pair: tuple[Run, Row]) -> tuple[int, int, str, str, str]:
         run, row = pair

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
@@ -32,6 +32,9 @@ from alexconv.reports.measurements import (
 )
 from alexconv.reports.published import Series
 from alexconv.reports.slices import label, slices, title_of
+from alexconv.reports.style import look
+
+Times = Mapping[tuple[int | None, Series], Summary | None]  # of a kernel, by layer and series
 
 
 def headline(measurements: Measurements, found: Frontier | None) -> str:
@@ -81,7 +84,7 @@ def peers(measurements: Measurements, workload: str, found: Frontier | None) -> 
     source = found.many if found and workload == WORKLOAD else None
     items: list[Table | Plot] = []
     if found and source:
-        panels = [(contract.title, duels(source, contract)) for contract in CONTRACTS]
+        panels = [(contract.title, duels(source, contract, measurements.ladder)) for contract in CONTRACTS]
         title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
         caption = "Right margin: our time over cuDNN's in the class's own layout. Left is faster."
         classes = (class_table(found, contract) for contract in CONTRACTS)
@@ -93,66 +96,42 @@ def peers(measurements: Measurements, workload: str, found: Frontier | None) -> 
     return [*items, *every_peer(measurements, workload)]
 
 
-def duels(source: Source, contract: Contract) -> list[Duel]:
+def duels(source: Source, contract: Contract, ladder: Ladder) -> list[Duel]:
     """Ours and cuDNN's times of each layer and their sum."""
     rows = []
     for layer in LAYERS:
         point = source.best(contract, layer, MANY)
         theirs = {name: hot(source.named(name, layer, MANY)) for name in contract.peers}
         rung = point.series.rung if point else ""
-        rows.append(Duel(f"layer {layer}, {rung}", rung, hot(point), theirs, contract.peer))
+        rows.append(Duel(f"layer {layer}, {rung}", look(rung, ladder), hot(point), theirs, contract.peer))
     whole = {name: source.named_sum(name, MANY) for name in contract.peers}
-    return [*rows, Duel("all layers", rows[-1].rung, source.sum_of(contract, MANY), whole, contract.peer)]
+    return [*rows, Duel("all layers", rows[-1].look, source.sum_of(contract, MANY), whole, contract.peer)]
 
 
 def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """The leading rungs beside every peer, layer by layer."""
     N = measurements.main_batch(workload)
     series = [each for each in measurements.series(workload, N) if each.transfer == measurements.transfer]
-    others = [each for each in series if each.rung not in RUNGS]
+    others = [each for each in series if measurements.rung(each) is None]
     if not others:
         return []
     layers = slices(measurements, workload)
     times = {
         (layer, each): measurements.time(workload, layer, N, each, "kernel") for layer in layers for each in series
     }
-    shown_ones = {*leaders(times), *others}
-    panels = []
-    rows: list[tuple[Cell, ...]] = []
-    for layer in layers:
-        panels.append(
-            (
-                label(layer),
-                [Dot(title_of(each), each.rung, times[layer, each]) for each in series if each in shown_ones],
-            )
-        )
-        for peer in others:
-            time, precision = times[layer, peer], precision_of(measurements, workload, peer)
-            rivals = [
-                (own.median, each)
+    shown_ones = {*leaders(measurements, times), *others}
+    panels = [
+        (
+            label(layer),
+            [
+                Dot(title_of(each), look(each.rung, measurements.ladder), times[layer, each])
                 for each in series
-                if each not in others
-                and precision_of(measurements, workload, each) == precision
-                and (own := times[layer, each])
-            ]
-            if time:
-                ms, rival = min(rivals, key=lambda each: (each[0], each[1].rung), default=(None, None))
-                beside = points_of(measurements, workload, layer, N, rival)
-                found_ratio = times_over(points_of(measurements, workload, layer, N, peer), beside)
-                ratios = over(time.median, ms), interval(found_ratio) if rival else None
-                rows.append(
-                    (label(layer), title_of(peer), peer.rung, time.median, rival.rung if rival else None, ms, *ratios)
-                )
-    columns = (
-        "layer",
-        "peer",
-        "its name in the records",
-        "peer (ms)",
-        "fastest rung, same precision",
-        "rung (ms)",
-        "peer / rung (×)",
-        "95 %",
-    )
+                if each in shown_ones
+            ],
+        )
+        for layer in layers
+    ]
+    runs = measurements.footnote(shown_ones, workload, N, of=KERNELS)
     items: list[Table | Plot] = []
     for first in range(0, len(panels), 3):
         key = f"{workload}-peers-{first // 3 + 1}"
@@ -160,13 +139,40 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
         caption = (
             "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
-            + measurements.footnote(shown_ones, workload, N, of=KERNELS)
+            + runs
         )
         items.append(Plot(key, title, caption, draw))
-    runs = measurements.footnote(shown_ones, workload, N, of=KERNELS)
+    rows = [
+        row for layer in layers for peer in others if (row := peer_row(measurements, workload, layer, N, peer, times))
+    ]
     caption = f"The rows of all layers have one rung for all of them. Above 1 the rung is faster. {runs}"
-    table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
+    table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, PEER_COLUMNS, rows)
     return [*items, table]
+
+
+PEER_COLUMNS = (
+    *("layer", "peer", "its name in the records", "peer (ms)"),
+    *("fastest rung, same precision", "rung (ms)", "peer / rung (×)", "95 %"),
+)
+
+
+def peer_row(
+    measurements: Measurements, workload: str, layer: int | None, N: int, peer: Series, times: Times
+) -> tuple[Cell, ...] | None:
+    """A peer's time beside that of the fastest rung of its precision; None without a time."""
+    time, precision = times[layer, peer], precision_of(measurements, workload, peer)
+    if not time:
+        return None
+    rivals = [
+        (own.median, each)
+        for (at, each), own in times.items()
+        if at == layer and own and measurements.rung(each) and precision_of(measurements, workload, each) == precision
+    ]
+    ms, rival = min(rivals, key=lambda each: (each[0], each[1].rung), default=(None, None))
+    beside = points_of(measurements, workload, layer, N, rival)
+    found = times_over(points_of(measurements, workload, layer, N, peer), beside)
+    ratios = over(time.median, ms), interval(found) if rival else None
+    return label(layer), title_of(peer), peer.rung, time.median, rival.rung if rival else None, ms, *ratios
 
 
 def points_of(
@@ -177,11 +183,11 @@ def points_of(
     return [measurements.find(workload, each, N, series) for each in layers] if series else []
 
 
-def leaders(times: Mapping[tuple[int | None, Series], Summary | None]) -> set[Series]:
+def leaders(measurements: Measurements, times: Times) -> set[Series]:
     """The rungs that are the fastest of their family and precision in some layer."""
     fastest: dict[tuple[int | None, str, str], tuple[float, Series]] = {}
     for (layer, series), time in times.items():
-        rung = RUNGS.get(series.rung)
+        rung = measurements.rung(series)
         if rung and time:
             key = layer, rung.family, rung.precision
             fastest[key] = min(fastest.get(key, (time.median, series)), (time.median, series))

@@ -124,7 +124,8 @@ def times_part(records: Records) -> str:
     layers = sorted({record["point"]["layer"] for record in found})
     names = list(dict.fromkeys(record["point"]["rung"] for record in found))
     rows: list[tuple[Cell, ...]] = []
-    for name in sorted(names, key=lambda each: list(RUNGS).index(each) if each in RUNGS else len(RUNGS)):
+    places = {name: place for place, name in enumerate(RUNGS)}
+    for name in sorted(names, key=lambda each: places.get(each, len(places))):
         times = {
             (data_of(record), record["point"]["layer"]): median_of(record, "kernel")
             for record in found

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from alexconv.kernels.ladder import Ladder
 from alexconv.predict.ladder import PredictedTime, predicted_ladder
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Records
@@ -12,6 +13,7 @@ from alexconv.reports.charts import Dot
 from alexconv.reports.comparison import MANY, over
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import Measurements, layer_numbers
+from alexconv.reports.style import look
 from alexconv.reports.why import Reasons
 from alexconv.shapes import WORKLOADS
 
@@ -25,7 +27,7 @@ BAND = "Band: where nine of ten measured times lie."
 def section(measurements: Measurements) -> Section:
     """Figure and table of all rungs on AlexNet's layers, as far as the records have predictions."""
     found = {N: times(measurements, N) for N in WORKLOADS[WORKLOAD].batches}
-    rows = [row(each, N) for N, ladder in found.items() for each in ladder]
+    rows = [row(each, N) for N, of_batch in found.items() for each in of_batch]
     if not rows:
         return Section("predicted", "", "")
     text = (
@@ -34,14 +36,16 @@ def section(measurements: Measurements) -> Section:
     )
     title = f"{WORKLOAD}: predicted times, all rungs"
     table = Table("predicted", title, f"Kernel times. {BAND}", COLUMNS, rows, True, filters=("layer", "N", "rung"))
-    return Section("predicted", "The ladder's times without a GPU", text, [*figure(found[MANY]), table])
+    return Section(
+        "predicted", "The ladder's times without a GPU", text, [*figure(found[MANY], measurements.ladder), table]
+    )
 
 
 def times(measurements: Measurements, N: int) -> list[PredictedTime]:
     """Each rung on each layer, in the ladder's order."""
     predictions = {str(number): each for number, each in enumerate(Reasons(measurements).predictions)}
     measured = Records(points=[point.record for point in measurements.points])
-    return predicted_ladder(Records(predictions), measured, WORKLOAD, N)
+    return predicted_ladder(Records(predictions), measured, WORKLOAD, N, measurements.ladder)
 
 
 def row(each: PredictedTime, N: int) -> tuple[Cell, ...]:
@@ -52,9 +56,9 @@ def row(each: PredictedTime, N: int) -> tuple[Cell, ...]:
     return each.rung, each.layer, N, each.predicted, low, high, each.measured, ratio, each.limit, longest, each.reason
 
 
-def figure(ladder: Sequence[PredictedTime]) -> list[Table | Plot]:
+def figure(found: Sequence[PredictedTime], ladder: Ladder) -> list[Table | Plot]:
     """Predictions with their bands over measured times, a panel for each layer."""
-    dots = {layer: [dot(each) for each in ladder if each.layer == layer] for layer in layer_numbers(WORKLOAD)}
+    dots = {layer: [dot(each, ladder) for each in found if each.layer == layer] for layer in layer_numbers(WORKLOAD)}
     panels = [(f"layer {layer}", rungs) for layer, rungs in dots.items() if any(each.ours for each in rungs)]
     if not panels:
         return []
@@ -63,10 +67,10 @@ def figure(ladder: Sequence[PredictedTime]) -> list[Table | Plot]:
     return [Plot("predicted-times", title, BAND, draw, wide=True)]
 
 
-def dot(each: PredictedTime) -> Dot:
+def dot(each: PredictedTime, ladder: Ladder) -> Dot:
     """A rung's row: nothing where either is missing."""
     if not (each.predicted and each.band and each.measured):
-        return Dot(each.rung, each.rung, None)
+        return Dot(each.rung, look(each.rung, ladder), None)
     low, high = each.band
     ratio = Summary(each.predicted / each.measured, low / each.measured, high / each.measured, 1)
-    return Dot(each.rung, each.rung, ratio, 1.0)
+    return Dot(each.rung, look(each.rung, ladder), ratio, 1.0)

@@ -30,7 +30,7 @@ class Series(NamedTuple):
 def variant_of(series: Series) -> str | None:
     """The study's abbreviation for a series, if it has one."""
     if series.transfer == STUDY_TRANSFER:
-        return RUNGS[series.rung].alias if series.rung in RUNGS else None
+        return rung.alias if (rung := RUNGS.get(series.rung)) else None
     return next((alias for alias, names in TRANSFER_ALIASES.items() if names == tuple(series)), None)
 
 

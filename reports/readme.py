@@ -9,7 +9,7 @@ import matplotlib
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
-from alexconv.planning.points import peer_name
+from alexconv.planning.peers import peer_name
 from alexconv.records.store import read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD

@@ -3,22 +3,23 @@
 A rung's roof is that of the unit that multiplies for it: CUDA cores or tensor cores, in the type of the factors.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
 from alexconv.reports.comparison import DATA_SHEET, MS, TERA
-from alexconv.reports.measurements import Measured, name_of
-from alexconv.reports.style import canvas
+from alexconv.reports.measurements import Measured, Measurements, name_of
+from alexconv.reports.style import canvas, look
 
 ROOM = 2.0  # how far the axes extend beyond the points, as a factor
 CLOSE = 1.1  # roofs closer than this factor look like one
@@ -42,7 +43,7 @@ class Roof:
         return self.factors if self.products == 1 else f"{self.factors} / {self.products}"
 
 
-def roofs(ceilings: Record | None, device: Record) -> list[Roof]:
+def roofs(ceilings: Record | None, device: Record, ladder: Ladder = LADDER) -> list[Roof]:
     """All known roofs of a device: measured ones, else the data sheet's.
 
     Rungs that take several tensor-core products per multiply-add have a roof that much lower.
@@ -50,7 +51,7 @@ def roofs(ceilings: Record | None, device: Record) -> list[Roof]:
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
     stated = DATA_SHEET.get(name_of(device), {})
     found: list[Roof] = []
-    for unit, name, products in sorted({kind for rung in LADDER if (kind := kind_of(rung))}):
+    for unit, name, products in sorted({kind for rung in ladder if (kind := kind_of(rung))}):
         source = MEASURED if name in measured else STATED
         rate = measured.get(name, stated.get(name) if unit == TENSOR else None)
         found += [Roof(unit, name, products, rate / products, source)] if rate else []
@@ -76,19 +77,34 @@ def roof_of(rung: Rung | None, known: Iterable[Roof]) -> Roof | None:
     return next((roof for roof in known if (roof.unit, roof.factors, roof.products) == kind), None)
 
 
-def intensity_figure(
-    points: Sequence[Measured], traffic: Sequence[float], known: Sequence[Roof], bytes_per_s: float | None
-) -> Figure:
-    """Operations a second over operations a byte, a panel for each unit; ``traffic`` gives each point's bytes."""
+def intensity_drawing(
+    measurements: Measurements, points: Sequence[Measured], traffic: Sequence[float], known: Sequence[Roof]
+) -> Callable[[], Figure]:
+    """Draws operations a second over operations a byte, a panel for each unit; ``traffic`` gives the points' bytes."""
+    layers = sorted({point.layer for point in points})
+    ceilings = measurements.ceilings
+    rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
+    return partial(intensity_figure, intensities(points, traffic, measurements.ladder), layers, known, rate)
+
+
+def intensities(points: Sequence[Measured], traffic: Sequence[float], ladder: Ladder) -> dict[str, list[Mark]]:
+    """The marks of the rungs' points, by unit."""
     marks: dict[str, list[Mark]] = {}
     for point, moved in zip(points, traffic, strict=True):
         time, flops = point.time("kernel"), 2 * point.conv.macs(point.N)
         if time and point.rung:
             median, low, high = (flops / ms * MS / TERA for ms in (time.median, time.high, time.low))
-            achieved = Summary(median, low, high, time.count)
+            achieved, style = Summary(median, low, high, time.count), look(point.rung.name, ladder)
             marks.setdefault(unit_of(point.rung), []).append(
-                Mark(point.rung.name, flops / moved, achieved, layer_marker(point.layer))
+                Mark(point.rung.name, style, flops / moved, achieved, layer_marker(point.layer))
             )
+    return marks
+
+
+def intensity_figure(
+    marks: Mapping[str, Sequence[Mark]], numbers: Sequence[int], known: Sequence[Roof], bytes_per_s: float | None
+) -> Figure:
+    """The figure with these marks by unit; the legend has the layers of these numbers."""
     units = [unit for unit in (CUDA, TENSOR) if unit in marks]
     figure, grid = canvas(4.2, 1, len(units), sharey=True)
     for axes, unit in zip(grid[0], units, strict=True):
@@ -102,9 +118,9 @@ def intensity_figure(
         label_roofs(axes, [roof for roof in known if roof.unit == unit])
     layers = [
         Line2D([], [], marker=layer_marker(layer), linestyle="", color="#777777", label=f"layer {layer}")
-        for layer in sorted({point.layer for point in points})
+        for layer in numbers
     ]
-    legend_below(figure, [*family_handles(mark.rung for unit in units for mark in marks[unit]), *layers], 5)
+    legend_below(figure, [*family_handles(mark.look for unit in units for mark in marks[unit]), *layers], 5)
     return figure
 
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import partial
 from math import fsum
 
 from alexconv.records.store import identity
@@ -13,9 +12,13 @@ from alexconv.reports.measurements import (
     Measurements,
     footnote,
 )
-from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
+from alexconv.reports.roofline import Roof, intensity_drawing, roof_of, roofs
 
 MS = 1000  # in a second
+COLUMNS = (
+    *("layer", "rung", "kernel (ms)", "TFLOP/s", "compulsory MB", "FLOP/byte"),
+    *("measured MB", "FLOP/byte, measured", "roof", "% of roofline"),
+)
 
 
 def section(measurements: Measurements, workload: str) -> Section:
@@ -41,7 +44,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     least = [float(point.compulsory_bytes) for point in points]
     measured = measured_bytes(measurements)
     ceilings = measurements.ceilings
-    known = roofs(ceilings, measurements.device)
+    known = roofs(ceilings, measurements.device, measurements.ladder)
     rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
     told, runs = roof_text(known), footnote(points, of=KERNELS)
     items: list[Table | Plot] = []
@@ -49,28 +52,16 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
         caption = (
             f"Bytes: input, filters and output once, so rungs of one layer and precision line up vertically. {told}"
         )
-        draw = partial(intensity_figure, points, least, known, rate)
+        draw = intensity_drawing(measurements, points, least, known)
         title = f"{workload}: roofline with compulsory bytes, N={N}"
         items.append(Plot(f"{workload}-roofline", title, f"{caption} {runs}", draw))
     profiled = [point for point in points if point.name in measured and point.rung]
     if profiled:
         title = f"{workload}: roofline with measured DRAM bytes, N={N}"
-        draw = partial(intensity_figure, profiled, [measured[point.name] for point in profiled], known, rate)
+        draw = intensity_drawing(measurements, profiled, [measured[point.name] for point in profiled], known)
         caption = f"Bytes: DRAM traffic that Nsight Compute counted. {told} {runs}"
         items.append(Plot(f"{workload}-roofline-dram", title, caption, draw))
     rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
-    columns = (
-        "layer",
-        "rung",
-        "kernel (ms)",
-        "TFLOP/s",
-        "compulsory MB",
-        "FLOP/byte",
-        "measured MB",
-        "FLOP/byte, measured",
-        "roof",
-        "% of roofline",
-    )
     caption = (
         "Share of the roofline: achieved rate over the lower of two roofs, the memory's at the compulsory intensity "
         f"and the rung's own unit's. {told} None for peers, whose algorithm is not on record, and for "
@@ -78,7 +69,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     )
     return [
         *items,
-        Table(f"{workload}-roofline-table", f"{workload}: arithmetic and bytes, N={N}", caption, columns, rows),
+        Table(f"{workload}-roofline-table", f"{workload}: arithmetic and bytes, N={N}", caption, COLUMNS, rows),
     ]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from difflib import unified_diff
 
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
@@ -42,7 +42,7 @@ def pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
     rows = Section("ladder", "The ladder", "", [rungs_table(measurements)])
     text = "From the naive kernel to the fastest: each starts from its parent and changes one thing."
     yield Page("rungs", "topic", "All rungs", text, [rows], derived=True)
-    for rung in LADDER:
+    for rung in measurements.ladder:
         yield page(measurements, found, reasons, rung)
 
 
@@ -51,13 +51,15 @@ def rungs_table(measurements: Measurements) -> Table:
     workload = WORKLOAD if WORKLOAD in measurements.workloads else measurements.workloads[0]
     N, layers = ladder_batch(measurements, workload), [*layer_numbers(workload)]
     rows: list[tuple[Cell, ...]] = []
-    for rung in LADDER:
+    for rung in measurements.ladder:
         series = Series(rung.name, measurements.transfer)
         times = [measurements.time(workload, layer, N, series, "kernel") for layer in layers]
         cells = [time.median if time else None for time in times]
         rows.append((rung.name, rung.family, rung.precision, rung.idea, rung.parent, *cells, sum_or_none(cells)))
     columns = ("rung", "family", "class", "idea", "parent", *(f"layer {layer}, ms" for layer in layers), "all, ms")
-    runs = measurements.footnote([Series(rung.name, measurements.transfer) for rung in LADDER], workload, N, of=0)
+    runs = measurements.footnote(
+        [Series(rung.name, measurements.transfer) for rung in measurements.ladder], workload, N, of=0
+    )
     caption = f"Kernel times of {workload}, N={N}: medians of ms per batch. {runs}"
     return Table("rungs-table", "Rungs", caption, columns, rows, filters=("family", "class"), csv=False)
 
@@ -70,10 +72,10 @@ def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, r
         Section("counters", "Counters", "", counters(reasons, rung)),
         Section("launches", "Launches", "", launches(measurements, rung)),
         Section("constants", "Constants", "", constants(measurements, rung)),
-        Section("source", "Source", "", [], code(rung, text)),
+        Section("source", "Source", "", [], code(rung, measurements.ladder, text)),
     ]
     kept = [section for section in sections if section.items or section.code]
-    facts = facts_of(rung, text)
+    facts = facts_of(rung, measurements.ladder, text)
     return Page(
         f"rung-{rung.name}",
         "rung",
@@ -86,15 +88,16 @@ def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, r
     )
 
 
-def facts_of(rung: Rung, text: str) -> list[tuple[str, str]]:
+def facts_of(rung: Rung, ladder: Ladder, text: str) -> list[tuple[str, str]]:
     """What the ladder says of a rung."""
-    found = [("Technique", technique(text)), ("Family", f"{rung.family}: {family_technique(rung.family)}")]
+    family = ": ".join(filter(None, (rung.family, family_technique(rung.family))))
+    found = [("Technique", technique(text)), ("Family", family)]
     found += [("Class", f"{rung.precision}, {rung.layout.upper()} {rung.dtype}")]
     found += [
         ("Parent", rung.parent or ""),
         ("In the AlexNet study", rung.alias if known_to_study(Series(rung.name)) else ""),
     ]
-    found += [("Child", each.name) for each in LADDER if each.parent == rung.name]
+    found += [("Child", each.name) for each in ladder if each.parent == rung.name]
     found += [("Needs a GPU", rung.gpu_only or ""), ("File", f"kernels/{rung.file}")]
     return [(name, told) for name, told in found if told]
 
@@ -225,7 +228,7 @@ def counters(reasons: Reasons, rung: Rung) -> list[Table | Plot]:
     if not found:
         return []
     rows = [counter_row(each) for each in found]
-    told = busy_text(rung, longest(found), None)
+    told = busy_text(rung, longest(found))
     caption = f"Counted by Nsight Compute. Of the longest kernel: {told}." if told else "Counted by Nsight Compute."
     columns = ("workload", "layer", "N", "kernel", *COUNTERS.values())
     return [Table(f"{rung.name}-counters", "Each kernel", caption, columns, rows, filters=("layer",), csv=False)]
@@ -251,10 +254,10 @@ def launches(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
     return [Table(f"{rung.name}-launches", "Launches", caption, columns, rows, csv=False)] if rows else []
 
 
-def code(rung: Rung, text: str) -> list[Code]:
+def code(rung: Rung, ladder: Ladder, text: str) -> list[Code]:
     """The file, and its difference to the parent's."""
     found = [Code(f"{rung.name}-source", f"kernels/{rung.file}", "", text)] if text else []
-    parent = RUNGS.get(rung.parent or "")
+    parent = ladder.named.get(rung.parent or "")
     before = source_of(parent) if parent else ""
     if text and parent and before and parent.file != rung.file:
         lines = unified_diff(before.splitlines(), text.splitlines(), parent.file, rung.file, n=2, lineterm="")

@@ -6,7 +6,7 @@ from math import fsum, prod
 from pathlib import Path
 from statistics import median
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.store import Record, identity, read
 from alexconv.reports.elements import Cell, Section, Table, markdown_table
 from alexconv.reports.measurements import Measurements, card_of
@@ -76,11 +76,13 @@ def batches(headers: Iterable[Record]) -> list[Batch]:
         if header["type"] == SHARDS and header["status"] == "ok" and header["together"] and header["slowest_ms"]
     ]
     found = {(identity(each.point), each.shards, each.cards): each for each in right}
-    order = list(RUNGS)
-    return sorted(
-        found.values(),
-        key=lambda each: (each.point["layer"], each.point["N"], order.index(each.point["rung"]), each.shards),
-    )
+    places = {name: place for place, name in enumerate(LADDER.named)}
+
+    def where(each: Batch) -> tuple[int, int, int, int]:
+        place = places.get(each.point["rung"], len(places))
+        return each.point["layer"], each.point["N"], place, each.shards
+
+    return sorted(found.values(), key=where)
 
 
 def alone(all_of: Sequence[Batch], batch: Batch, N: int) -> Batch | None:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.records.statistics import Summary, summarize
 from alexconv.records.store import Record, Records
 from alexconv.reports import charts
@@ -13,6 +14,7 @@ from alexconv.reports.charts import Dot
 from alexconv.reports.elements import Cell, Page, Plot, Section, Table, shown
 from alexconv.reports.page import write as write_report
 from alexconv.reports.site import INDEX, Report
+from alexconv.reports.style import look
 
 MOST_DRAWN = 60  # points in a figure
 SHORT = 12  # digits of a commit
@@ -31,13 +33,15 @@ class Compared(Protocol):
     after: Sequence[float]
 
 
-def write(found: Sequence[Compared], figure: str, files: Sequence[tuple[Path, Records]], folder: Path) -> Path:
+def write(
+    found: Sequence[Compared], figure: str, files: Sequence[tuple[Path, Records]], folder: Path, ladder: Ladder = LADDER
+) -> Path:
     """Writes the site into the folder; returns its first page.  ``files`` are A and B with what they hold."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(each.verdict for each in found).items())
     text = f"{figure} time of B over A in {len(found)} points of both: {counts or 'none'}."
     items: list[Table | Plot] = [table(found, figure)]
     if 0 < len(found) <= MOST_DRAWN:
-        items.append(drawing(found, figure))
+        items.append(drawing(found, figure, ladder))
     facts = [fact for letter, file in zip("AB", files, strict=True) for fact in facts_of(letter, *file)]
     title = " and ".join(path.name for path, _ in files)
     pages = [Page(INDEX, "", title, text, [Section("points", "Every point of both files", "", items)], facts)]
@@ -62,10 +66,15 @@ def table(found: Sequence[Compared], figure: str) -> Table:
     return Table("points", "Both files", caption, columns, rows, samples=samples, filters=filters)
 
 
-def drawing(found: Sequence[Compared], figure: str) -> Plot:
+def drawing(found: Sequence[Compared], figure: str, ladder: Ladder) -> Plot:
     """Bars away from 1."""
     rows = [
-        Dot(each.label, each.point["rung"], Summary(each.ratio, each.low, each.high, len(each.after))) for each in found
+        Dot(
+            each.label,
+            look(each.point["rung"], ladder),
+            Summary(each.ratio, each.low, each.high, len(each.after)),
+        )
+        for each in found
     ]
     caption = "Left of 1, B is faster. The whisker is the 95 % interval."
     return Plot("ratios", f"{figure} time of B over A", caption, partial(charts.relative, rows, "B / A"), wide=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.records.store import joined, read_file
 from alexconv.reports import (
@@ -72,11 +73,11 @@ class Report:
         return iter({item.key: item for item in items}.values())
 
 
-def report_of(files: Sequence[Path], device: str | None = None) -> Report:
+def report_of(files: Sequence[Path], device: str | None = None, ladder: Ladder = LADDER) -> Report:
     """The report of record files, of the device whose name has this text; raises UsageError."""
     by_file = {path: read_file(path) for path in files}
-    found = measurements_of(joined(by_file.values()), device)
-    return compose(found, gathered(by_file, name_of(found.device)))
+    found = measurements_of(joined(by_file.values()), device, ladder)
+    return compose(found, gathered(by_file, name_of(found.device), ladder))
 
 
 def compose(measurements: Measurements, found: Frontier | None = None) -> Report:

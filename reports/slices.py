@@ -1,6 +1,5 @@
 """Layers, their sum, and names of series, as all tables and figures of a workload use them."""
 
-from alexconv.kernels.ladder import RUNGS
 from alexconv.reports.comparison import peer_title
 from alexconv.reports.measurements import Measurements, layer_numbers
 from alexconv.reports.published import Series
@@ -19,4 +18,4 @@ def slices(measurements: Measurements, workload: str) -> list[int | None]:
 
 def title_of(series: Series) -> str:
     """A rung's name, or what a peer is."""
-    return series.rung if series.rung in RUNGS else peer_title(series.rung)
+    return peer_title(series.rung)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
 from alexconv.reports.charts import Mark
@@ -21,6 +20,7 @@ from alexconv.reports.measurements import (
 )
 from alexconv.reports.published import Series
 from alexconv.reports.slices import label, slices
+from alexconv.reports.style import look
 
 SAME_ERROR = 1.05  # errors closer than this factor are no reason to prefer one
 
@@ -49,7 +49,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
             point for layer in measurements.layers(workload) if (point := measurements.find(workload, layer, N, series))
         ]
         timed = measurements.time(workload, slices(measurements, workload)[-1], N, series, "kernel")
-        if not timed and slices(measurements, workload)[-1] is None and series.rung in RUNGS:
+        if not timed and slices(measurements, workload)[-1] is None and measurements.rung(series):
             timed = mixed(measurements, workload, N, series.rung)
             points += ancestors(measurements, workload, N, series)
             partly.append(series.rung)
@@ -58,7 +58,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
             continue
         per_image = Summary(timed.median / N, timed.low / N, timed.high / N, timed.count)
         if max(errors) > 0:
-            marks.append(Mark(series.rung, max(errors), per_image))
+            marks.append(Mark(series.rung, look(series.rung, measurements.ladder), max(errors), per_image))
         listed.append(series)
         tolerance = max(point.record["error"]["tolerance"] for point in points if point.error is not None)
         rows.append((series.rung, points[0].precision, max(errors), tolerance, per_image.median))
@@ -89,7 +89,7 @@ def ancestors(measurements: Measurements, workload: str, N: int, series: Series)
     for layer in layer_numbers(workload):
         name: str | None = series.rung
         while name and not measurements.time(workload, layer, N, Series(name, series.transfer), "kernel"):
-            name = RUNGS[name].parent
+            name = measurements.ladder.named[name].parent
         point = measurements.find(workload, layer, N, Series(name, series.transfer)) if name else None
         if point and name != series.rung:
             found.append(point)
@@ -99,7 +99,7 @@ def ancestors(measurements: Measurements, workload: str, N: int, series: Series)
 def front_named(marks: Sequence[Mark]) -> list[Mark]:
     """The marks, those on the Pareto front with their names."""
     return [
-        replace(mark, note=mark.rung if mark.rung in RUNGS else peer_title(mark.rung))
+        replace(mark, note=peer_title(mark.name))
         if not any(other.x <= SAME_ERROR * mark.x and other.y.median < mark.y.median for other in marks)
         else mark
         for mark in marks
@@ -108,4 +108,4 @@ def front_named(marks: Sequence[Mark]) -> list[Mark]:
 
 def peer_titles(marks: Sequence[Mark]) -> dict[str, str]:
     """The peers among the marks and what they are."""
-    return {mark.rung: peer_title(mark.rung) for mark in marks if mark.rung not in RUNGS}
+    return {mark.name: peer_title(mark.name) for mark in marks if not mark.look.family}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 
 # Paul Tol's "muted" scheme, distinct for colour-blind readers (personal.sron.nl/~pault).
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
@@ -46,11 +46,13 @@ RC: Any = {
 
 
 class Look(NamedTuple):
-    """Colour and marker of a series."""
+    """Colour and marker of a series; of a rung also its family and precision, for legends."""
 
     colour: str
     marker: str
     hollow: bool = False
+    family: str = ""
+    precision: str = ""
 
     @property
     def marked(self) -> dict[str, Any]:
@@ -58,17 +60,19 @@ class Look(NamedTuple):
         return {"color": self.colour, "marker": self.marker, "linestyle": "", **(HOLLOW if self.hollow else {})}
 
 
-def look(name: str) -> Look:
+def look(name: str, ladder: Ladder = LADDER) -> Look:
     """A rung has its family's colour, a peer is black; markers stand for precisions, and are hollow for NHWC peers."""
-    if name in RUNGS:
-        return Look(family_colour(RUNGS[name].family), PRECISION_MARKERS.get(RUNGS[name].precision, OTHER_MARKER))
+    if rung := ladder.named.get(name):
+        marker = PRECISION_MARKERS.get(rung.precision, OTHER_MARKER)
+        return Look(family_colour(rung.family), marker, family=rung.family, precision=rung.precision)
     precision = next((each for each in PRECISION_MARKERS if name.endswith(each) and "gemm" not in name), "")
     return Look(INK, PRECISION_MARKERS.get(precision, OTHER_MARKER), "nhwc" in name)
 
 
 def family_colour(family: str) -> str:
-    """The colour of a family's rungs, fixed by its place in the ladder."""
-    return COLOURS[FAMILIES.index(family) % len(COLOURS)]
+    """The colour of a family's rungs, fixed by its place in the ladder; families of the user's own share one."""
+    place = FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
+    return COLOURS[place % len(COLOURS)]
 
 
 def canvas(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:

@@ -14,6 +14,7 @@ from alexconv.reports.measurements import (
     sum_or_none,
 )
 from alexconv.reports.published import Series
+from alexconv.reports.style import look
 
 MS = 1000  # in a second
 
@@ -113,4 +114,6 @@ def transfer_bar(measurements: Measurements, workload: str, layers: Sequence[int
     copies = {name: value for name in DIRECTIONS if (value := total(name)) is not None}
     floor = sum_or_none([copy_floor(measurements, point) for point in points]) if complete else None
     bar = charts.one(kernel) if kernel is not None else None
-    return Stack(f"{series.rung}, {series.transfer}", series.rung, bar, copies, whole, floor=floor)
+    return Stack(
+        f"{series.rung}, {series.transfer}", look(series.rung, measurements.ladder), bar, copies, whole, floor=floor
+    )

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
 from alexconv.reports.comparison import MS
@@ -65,7 +64,7 @@ class Reasons:
     @cached_property
     def roofs(self) -> list[Roof]:
         """The roofs of its units."""
-        return roofs(self.measurements.ceilings, self.measurements.device)
+        return roofs(self.measurements.ceilings, self.measurements.device, self.measurements.ladder)
 
     @cached_property
     def profiles(self) -> list[Record]:
@@ -134,15 +133,15 @@ class Reasons:
         own = self.kernel(point.workload, point.layer, rung.name)
         if own:
             before = self.kernel(point.workload, point.layer, rung.parent) if rung.parent else None
-            parts.append(busy_text(rung, own, before))
+            parts.append(busy_text(rung, own, self.measurements.ladder.named.get(rung.parent or ""), before))
         roof = roof_of(rung, self.roofs)
         share = self.share_of_roof(point)
         parts += [f"{share:.0f} % of the roofline ({roof.unit}, {roof.name})"] if share and roof else []
         return "; ".join(part for part in parts if part)
 
 
-def busy_text(rung: Rung, own: Record, before: Record | None) -> str:
-    """How busy a kernel keeps units and memories, and the unit's share in its parent's longest kernel."""
+def busy_text(rung: Rung, own: Record, parent: Rung | None = None, before: Record | None = None) -> str:
+    """How busy a kernel keeps units and memories, and the unit's share in its parent's longest kernel, ``before``."""
     metrics: Mapping[str, float] = own["metrics"]
     unit = UNITS[0] if rung.tensor_factors else UNITS[1]
     names = [unit, *sorted((name for name in BUSY if name not in UNITS), key=lambda name: -metrics.get(name, 0.0))]
@@ -150,7 +149,6 @@ def busy_text(rung: Rung, own: Record, before: Record | None) -> str:
     if not told:
         return ""
     theirs = (before or {}).get("metrics", {}).get(unit)
-    parent = RUNGS.get(rung.parent or "")
     same = parent is not None and bool(parent.tensor_factors) == bool(rung.tensor_factors)
     beside = f" ({rung.parent}: {theirs:.0f} %)" if theirs is not None and same else ""
     stall = longest_stall(metrics)

@@ -4,8 +4,7 @@ import fcntl
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from functools import cache as once
 from pathlib import Path
 
@@ -19,7 +18,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
-from ladders import ladder_with
 
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.paths import CACHE_VARIABLE
@@ -136,10 +134,3 @@ def cache_of_tuning(cache: Path, shared_cache: Path) -> Path:
         (shared_cache / part).mkdir(mode=0o700, exist_ok=True)
         (cache / part).symlink_to(shared_cache / part)
     return cache
-
-
-@pytest.fixture
-def change_ladder() -> Iterator[Callable[..., None]]:
-    """Changes the ladder as ``ladder_with`` does, until the test ends."""
-    with ExitStack() as stack:
-        yield lambda *rungs, **changes: stack.enter_context(ladder_with(*rungs, **changes))

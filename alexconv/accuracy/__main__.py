@@ -23,12 +23,13 @@ from alexconv.cli.point_options import add_rungs
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import Executor, open_rung
+from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.runner import FAILURES, Runner, Settings, Skip
 from alexconv.options import command_line, exits_cleanly, natural, program
-from alexconv.own.folders import add_own
-from alexconv.planning.points import Point, choose_rungs
+from alexconv.own.folders import add_own, ladder_of
+from alexconv.planning.points import Point, batches_of, choose_rungs
 from alexconv.planning.transfers import transfer_named
 from alexconv.records import environment
 from alexconv.records.store import RecordFile
@@ -68,9 +69,9 @@ class Accuracy:
 
 
 def point_of(rung: Rung, layer: int, images: int) -> Point:
-    """A layer of the network, computed by a rung with its defaults."""
-    constants = rung.resolve(WORKLOAD.layer(layer), {})
-    return Point(WORKLOAD.name, layer, images, rung.name, TRANSFER, rung.precision, constants)
+    """A layer of the network, computed by a rung with its defaults for a usual batch."""
+    (batch,) = batches_of(WORKLOAD, [layer], [images])
+    return Point(batch, rung, TRANSFER, rung.resolve(batch.conv, {}))
 
 
 def convolved_by(runner: Runner, rung: Rung) -> Convolve:
@@ -147,11 +148,11 @@ def table(results: Sequence[Accuracy]) -> Table:
     return shown
 
 
-def run(options: argparse.Namespace, executor: Executor, command: str) -> list[Accuracy]:
+def run(options: argparse.Namespace, ladder: Ladder, executor: Executor, command: str) -> list[Accuracy]:
     """Runs, records and returns every rung's accuracy; raises UsageError and MissingTool."""
     if not 1 <= options.images <= HELD_OUT:
         raise UsageError(f"--images must be 1 to {HELD_OUT}, the number of held-out images")
-    rungs = list(dict.fromkeys(rung for rung, _ in choose_rungs(options.rungs)))
+    rungs = list(dict.fromkeys(rung for rung, _ in choose_rungs(options.rungs, ladder)))
     trial = Trial(trained(), *held_out(options.images))
     runner = Runner(executor, [], Settings())
     file = RecordFile(options.out)
@@ -185,10 +186,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line, runs it, prints the table; 1 where a rung failed or changed what it must not."""
     options = parser().parse_args(arguments)
-    say = display.console()
+    say, ladder = display.console(), ladder_of(options)
     executor = choose_executor(options.backend, options.device)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
-    results = run(options, executor, command_line(MODULE, arguments))
+    results = run(options, ladder, executor, command_line(MODULE, arguments))
     say.print(table(results))
     say.print(f"No score change below {results[0].reference_margin / 2:.1e} can change a prediction.")
     say.print(f"records: {options.out}", soft_wrap=True)

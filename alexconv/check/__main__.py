@@ -20,11 +20,12 @@ from alexconv.check.kinds import KINDS, MOST_LINES
 from alexconv.cli import display
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.runtime import missing_environment
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import Ladder
+from alexconv.kernels.rung import Rung
 from alexconv.machine import cores
 from alexconv.options import exits_cleanly, positive, program
-from alexconv.own.folders import SIGNATURE, add_own, register, rungs_of
-from alexconv.own.wrapping import wrapped
+from alexconv.own import SIGNATURE
+from alexconv.own.folders import KERNEL_OPTION, LADDER_OPTION, Source, add_own, ladder_of
 from alexconv.planning.points import choose_rungs
 
 MODULE = "alexconv.check"
@@ -59,26 +60,23 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def chosen_names(words: Sequence[str], own: list[str]) -> list[str]:
-    """The names of the rungs that ``words`` name; folders and files are registered and added to ``own``.
+def chosen_rungs(words: Sequence[str], ladder: Ladder) -> tuple[list[Rung], list[str]]:
+    """The rungs that ``words`` name, and the options by which another process finds those of folders and files.
 
     Raises UsageError.
     """
-    names: list[str] = []
+    rungs: list[Rung] = []
+    own: list[str] = []
     for word in words:
-        if Path(word).is_dir():
-            found = rungs_of(Path(word))
-            register(found, word)
-            own += ["--ladder", word]
-            names += [rung.name for rung in found]
-        elif Path(word).suffix == ".cu":
-            rung = wrapped(Path(word), SIGNATURE)
-            register([rung], word)
-            own += ["--kernel", word]
-            names.append(rung.name)
+        option = LADDER_OPTION if Path(word).is_dir() else KERNEL_OPTION if Path(word).suffix == ".cu" else None
+        if option:
+            found = Source(option, word, SIGNATURE).rungs()
+            ladder = ladder.with_rungs(found, word)
+            own += [option, word]
         else:
-            names += [rung.name for rung, _ in choose_rungs(word)]
-    return list(dict.fromkeys(names))
+            found = [rung for rung, _ in choose_rungs(word, ladder)]
+        rungs += found
+    return list({rung.name: rung for rung in rungs}.values()), own
 
 
 def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
@@ -129,15 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Checks and prints a verdict for each kind; the exit status is 1 if anything is wrong."""
     options = parser().parse_args(arguments)
     say = display.console(stderr=options.json)
-    own = [word for ladder in options.ladder or () for word in ("--ladder", ladder)]
-    own += [word for kernel in options.kernel or () for word in ("--kernel", kernel)]
     kinds = options.kinds.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise UsageError(f"unknown check {', '.join(unknown)}: choose from {', '.join(KINDS)}")
-    names = chosen_names(options.rungs, own)
-    if none := [name for name in names if RUNGS[name].gpu_only]:
-        raise UsageError(f"{', '.join(none)}: {RUNGS[none[0]].gpu_only}; a check runs on the CPU")
-    asked = [(name, kind) for name in names for kind in kinds]
+    rungs, own = chosen_rungs(options.rungs, ladder_of(options))
+    own = [word for source in options.own for word in (source.option, source.value)] + own
+    if none := [rung for rung in rungs if rung.gpu_only]:
+        raise UsageError(f"{', '.join(rung.name for rung in none)}: {none[0].gpu_only}; a check runs on the CPU")
+    asked = [(rung.name, kind) for rung in rungs for kind in kinds]
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(cores()) as pool:
         for verdict in pool.map(lambda each: judge(each[0], each[1], own, options.seconds), asked):

@@ -23,19 +23,18 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.executors.interface import Values, open_rung
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.own.folders import add_own
+from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.checks import ANY, PRECISIONS, MaxError, exact_bias, exact_inputs
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import plan
-from alexconv.planning.points import Point
+from alexconv.planning.points import Batch, Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.profile.host import trace_point
 from alexconv.profile.trace import Place
-from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.shapes import Conv
 
 # Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
 # of a tile end with the image's; last, several tiles of pixels and of filters, and a partial K step after one of 64.
@@ -64,17 +63,13 @@ MOST_LINES = 5
 
 
 def points(rung: Rung, shapes: Sequence[Conv], data: Sequence[str]) -> list[Point]:
-    """A point for each shape and data set; the shapes are a separate workload."""
-    WORKLOADS[WORKLOAD] = Workload(WORKLOAD, tuple(shapes), (N,), "shapes of alexconv check")
-    found = []
-    for number, conv in enumerate(shapes, 1):
-        if taken(rung, conv):
-            constants = rung.resolve(conv, {}, N)
-            found += [
-                Point(WORKLOAD, number, N, rung.name, "pageable", rung.precision, constants, H200, name)
-                for name in data
-            ]
-    return found
+    """A point for each shape and data set; the shapes are the layers of a workload of their own."""
+    return [
+        Point.with_defaults(Batch(WORKLOAD, number, conv, N, name), rung)
+        for number, conv in enumerate(shapes, 1)
+        if taken(rung, conv)
+        for name in data
+    ]
 
 
 def taken(rung: Rung, conv: Conv) -> bool:
@@ -272,7 +267,8 @@ def run_one(arguments: Sequence[str] | None = None) -> int:
     chosen = options.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     try:
-        problems = list(dict.fromkeys(KINDS[chosen.kind].find(RUNGS[chosen.rung], SHAPES)))
+        rung = ladder_of(chosen).named[chosen.rung]
+        problems = list(dict.fromkeys(KINDS[chosen.kind].find(rung, SHAPES)))
     except AlexconvError as error:
         problems = [str(error)]
     chosen.answer.write_text(json.dumps(problems))

@@ -1,11 +1,13 @@
 """Progress, the list of rungs, plans and result tables of a run."""
 
+import argparse
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -19,14 +21,16 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 from rich.text import Text
 
+from alexconv.cli import matrix
 from alexconv.cli.matrix import milliseconds
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import Ladder
 from alexconv.measuring.runner import Runner, Skip
+from alexconv.messages import plural
 from alexconv.planning.planner import MEBIBYTE
-from alexconv.planning.points import Point
-from alexconv.records.labels import rung_label
+from alexconv.planning.points import AnyPoint, LayerSequence, Point
+from alexconv.records.labels import changed_in, label_of, rung_label
 from alexconv.records.statistics import summarize
-from alexconv.records.store import Record
+from alexconv.records.store import Record, RecordFile, identity
 from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
@@ -136,8 +140,8 @@ class Progress:
         """Counts a finished point, and prints its outcome if it failed."""
         self.reach(self._done + 1)
         if self._verbose or record["status"] not in ("ok", "skipped"):
-            point = record["point"]
-            self.say(f"[{self._done}/{self._total}] {Point(**point).label()}: {outcome(record)}")
+            label = label_of(record["point"], changed_in(record))
+            self.say(f"[{self._done}/{self._total}] {label}: {outcome(record)}")
 
 
 def outcome(record: Record) -> str:
@@ -150,30 +154,17 @@ def outcome(record: Record) -> str:
     return ", ".join(["ok", *times, error])
 
 
-def batch_line(point: Point, record: Record) -> str:
-    """A batch in shards: the slowest shard's times, and the rate of all."""
-    head = f"{point.label()} in {record['shards']} shards"
-    if record["status"] != "ok":
-        return f"{head}: {record['status']}: {record['reason']}"
-    slowest, rates = record["slowest_ms"], record["images_per_s"]
-    times = [
-        f"{name} {slowest[name]:.3f} ms, {rates[name]:,.0f} images/s" for name in ("kernel", "total") if name in rates
-    ]
-    apart = "" if record["together"] else ", one after the other"
-    return f"{head}: {'; '.join([f'ok{apart}', *times])}"
-
-
-def listing(console: Console, *, as_json: bool) -> None:
+def listing(console: Console, ladder: Ladder, *, as_json: bool) -> None:
     """Prints all rungs by family or, with ``as_json``, as a JSON array on standard output."""
     if as_json:
         fields = ("name", "alias", "family", "parent", "precision", "idea", "file", "gpu_only")
-        rungs = [{name: getattr(rung, name) for name in fields} for rung in LADDER]
-        for entry, rung in zip(rungs, LADDER, strict=True):
+        rungs = [{name: getattr(rung, name) for name in fields} for rung in ladder]
+        for entry, rung in zip(rungs, ladder, strict=True):
             entry["constants"] = [constant.name for constant in rung.constants]
         json.dump(rungs, sys.stdout, indent=1)
         print()
         return
-    for family, rungs_of_family in groupby(LADDER, lambda rung: rung.family):
+    for family, rungs_of_family in groupby(ladder, lambda rung: rung.family):
         console.print(Text(family, "bold cyan"))
         for rung in rungs_of_family:
             constants = ", ".join(constant.name for constant in rung.constants)
@@ -191,7 +182,7 @@ def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> Non
     """The plan of a run as a table: pieces, device memory, and the launches of the largest piece."""
     table = Table("layer", "N", "rung", "transfer", "pieces", "MiB", "launches")
     for point in points:
-        name = rung_label(point.rung, point.constants, point.conv)
+        name = rung_label(point.entry, point.constants, point.conv)
         try:
             plan = runner.plan(point)
         except Skip as reason:
@@ -225,9 +216,56 @@ def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
         yield "One row per point: --verbose"
 
 
-def result_tables(console: Console, records: Sequence[Record]) -> None:
+@dataclass(frozen=True)
+class Conclusion:
+    """The end of a run: its tables, what to do next, and its exit status.
+
+    ``kept`` are records that the file had; ``measures``: the executor has times.
+    """
+
+    say: Console
+    options: argparse.Namespace
+    ladder: Ladder
+    points: Sequence[AnyPoint]
+    kept: Mapping[str, Record]
+    measures: bool
+
+    def show(self, done: Sequence[Record]) -> int:
+        """Shows the results of the points so far, ``kept`` and ``done`` now; returns the exit status."""
+        say, options = self.say, self.options
+        found = {**self.kept, **{identity(record["point"]): record for record in done}}
+        named = [(point, identity(point.axes())) for point in self.points]
+        shown = [(point, found[name]) for point, name in named if name in found]
+        records = [record for point, record in shown if not isinstance(point, LayerSequence)]
+        (result_tables if options.verbose else matrix.show)(say, records, self.ladder)
+        for point, record in shown:
+            if isinstance(point, LayerSequence):
+                say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
+        for line in next_steps(options.out, measures=self.measures, verbose=options.verbose):
+            say.print(line, soft_wrap=True, markup=False)
+        say.print(f"{plural(len(done), 'point')}: {counted(done)}")
+        say.print(f"records: {options.out}", soft_wrap=True)
+        if options.json:
+            sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
+        statuses = {record["status"] for _, record in shown}
+        return 0 if len(shown) == len(self.points) and statuses <= {"ok", "skipped"} else 1
+
+
+def say_tuned(say: Console, known: int | None, points: int) -> None:
+    """Says how many points have tuned constants, if asked for."""
+    if known is not None:
+        say.print(f"{known} of {points} points have constants from alexconv.tune, the others their defaults")
+
+
+def say_unreadable(say: Console, file: RecordFile) -> None:
+    """Says how many lines of a record file are unreadable, if any."""
+    if lines := file.previous.unreadable:
+        say.print(f"{file.path}: {len(lines)} unreadable line(s), left as they are", soft_wrap=True)
+
+
+def result_tables(console: Console, records: Sequence[Record], ladder: Ladder) -> None:
     """One table per workload and batch size: a row per point, and the sums over layers."""
-    table_rows, timed = rows(records), any(record.get("samples") for record in records)
+    table_rows, timed = rows(records, ladder), any(record.get("samples") for record in records)
     for workload, N in dict.fromkeys((row.workload, row.N) for row in table_rows):
         chosen = [row for row in table_rows if (row.workload, row.N) == (workload, N)]
         console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))

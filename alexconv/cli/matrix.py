@@ -12,9 +12,10 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.points import GEMM, layer_range
+from alexconv.planning.peers import GEMM
+from alexconv.planning.points import layer_range
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
@@ -87,7 +88,7 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.{3 - leading if leading >= 0 else 2 - leading}f}"
 
 
-def lines_of(records: Iterable[Record]) -> list[Line]:
+def lines_of(records: Iterable[Record], ladder: Ladder) -> list[Line]:
     """The records of one workload and batch size as lines, in the order of the ladder, peers last.
 
     The layers of a rung share a line, unless a layer has several records with different constants.
@@ -100,7 +101,7 @@ def lines_of(records: Iterable[Record]) -> list[Line]:
     def line(rung: str, transfer: str, label: str, found: Iterable[Record]) -> Line:
         by_layer = {record["point"]["layer"]: record for record in found}
         precision = next(iter(by_layer.values()))["point"]["precision"]
-        family = RUNGS[rung].family if rung in RUNGS else PEERS
+        family = family_of(rung, ladder)
         return Line(f"{label} {transfer}" if several and family != PEERS else label, family, precision, by_layer)
 
     lines: list[Line] = []
@@ -112,8 +113,14 @@ def lines_of(records: Iterable[Record]) -> list[Line]:
         if len(by_label) > 1 and len(set(layers)) == len(layers):
             by_label = {f"{rung} [by layer]": found}
         lines += [line(rung, transfer, label, each) for label, each in by_label.items()]
-    order = list(RUNGS)
-    return sorted(lines, key=lambda each: order.index(name) if (name := rung_of(each)) in RUNGS else len(order))
+    places = {name: place for place, name in enumerate(ladder.named)}
+    return sorted(lines, key=lambda each: places.get(rung_of(each), len(places)))
+
+
+def family_of(name: str, ladder: Ladder) -> str:
+    """The family of a rung, or PEERS."""
+    rung = ladder.named.get(name)
+    return rung.family if rung else PEERS
 
 
 def rung_of(line: Line) -> str:
@@ -145,17 +152,17 @@ def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tupl
     return f"{100 * fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs):.0f}%" if pairs else NONE
 
 
-def show(console: Console, records: Sequence[Record]) -> None:
+def show(console: Console, records: Sequence[Record], ladder: Ladder = LADDER) -> None:
     """Prints a table for each workload, batch size and data set, a legend, and each reason for cells without times."""
     width = min(console.width, WIDEST)
     groups: dict[tuple[str, int, str], list[Record]] = {}
     for record in records:
         point = record["point"]
         groups.setdefault((point["workload"], point["N"], data_of(record)), []).append(record)
-    for (workload, N, _), found in groups.items():
-        for line in matrix(workload, N, found, width):
+    for found in groups.values():
+        for line in matrix(found, lines_of(found, ladder), width):
             console.print(line, soft_wrap=True)
-    for text in [*([legend(records)] if timed(records) else []), *reasons(records)]:
+    for text in [*([legend(records, ladder)] if timed(records) else []), *reasons(records)]:
         for part in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
             console.print(part, soft_wrap=True, markup=False)
 
@@ -165,12 +172,13 @@ def timed(records: Iterable[Record]) -> bool:
     return any(record.get("samples") for record in records)
 
 
-def matrix(workload: str, N: int, records: Sequence[Record], width: int) -> Iterator[Text]:
+def matrix(records: Sequence[Record], lines: list[Line], width: int) -> Iterator[Text]:
     """The table of one workload, batch size and data set, line by line, no wider than ``width`` if possible."""
-    lines = lines_of(records)
+    point = records[0]["point"]
     layers = sorted({layer for line in lines for layer in line.records})
     transfers = list(dict.fromkeys(record["point"]["transfer"] for record in records))
-    title = ", ".join([f"{workload}, N={N}{of_data(data_of(records[0]))}", *(transfers if len(transfers) == 1 else [])])
+    place = f"{point['workload']}, N={point['N']}{of_data(data_of(records[0]))}"
+    title = ", ".join([place, *(transfers if len(transfers) == 1 else [])])
     if timed(records):
         yield from time_table(f"{title}: kernel ms", lines, layers, width)
     else:
@@ -283,25 +291,29 @@ def table(
         yield from table(title, labels, layers[half:], [row[half:] for row in cells], columns, width)
         return
     label_width = min(widest, max(room(), min(least, LEAST_LABEL)))
-
-    def line(label: str, texts: Sequence[Text]) -> Iterator[Text]:
-        first, *rest = wrap(INDENT + label, label_width, subsequent_indent=2 * INDENT, break_on_hyphens=False)
-        found = Text(first.ljust(label_width))
-        for text, each in zip(texts, [*layer_widths, *(column.width for column in kept)], strict=True):
-            found.append(" " * (gap + each - len(text))).append_text(text)
-        found.rstrip()
-        yield from (found, *map(Text, rest))
-
+    widths = [*layer_widths, *(column.width for column in kept)]
+    headings = [Text(name, "dim") for name in [*map(str, layers), *(column.heading for column in kept)]]
     yield Text(title, "bold")
-    yield from line("layer", [Text(name, "dim") for name in [*map(str, layers), *(c.heading for c in kept)]])
+    yield from aligned("layer", headings, label_width, widths, gap)
     previous = ""
     for row, (family, label) in enumerate(labels):
         if family != previous:
             yield Text(family, "bold cyan")
         previous = family
-        yield from line(label, [*cells[row], *(Text(column.cells[row]) for column in kept)])
+        texts = [*cells[row], *(Text(column.cells[row]) for column in kept)]
+        yield from aligned(label, texts, label_width, widths, gap)
     if dropped:
         yield Text(f"left out at {width} columns: {', '.join(dropped)}", "dim")
+
+
+def aligned(label: str, texts: Sequence[Text], label_width: int, widths: Sequence[int], gap: int) -> Iterator[Text]:
+    """A row's lines: its label, wrapped where it is long, and its cells at the right of their columns."""
+    first, *rest = wrap(INDENT + label, label_width, subsequent_indent=2 * INDENT, break_on_hyphens=False)
+    found = Text(first.ljust(label_width))
+    for text, width in zip(texts, widths, strict=True):
+        found.append(" " * (gap + width - len(text))).append_text(text)
+    found.rstrip()
+    yield from (found, *map(Text, rest))
 
 
 def reasons(records: Sequence[Record]) -> Iterator[str]:
@@ -327,7 +339,7 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
         yield f"{status}{place}: {reason} ({where})"
 
 
-def legend(records: Sequence[Record]) -> str:
+def legend(records: Sequence[Record], ladder: Ladder) -> str:
     """Explains the columns of a table of times."""
     parts = [
         f"kernel ms: all kernels of the rung, median per batch; {MARK} the fastest of its precision class in a layer",
@@ -336,6 +348,6 @@ def legend(records: Sequence[Record]) -> str:
     ]
     if any("serial_ms" in record.get("cpu", {}) for record in records):
         parts.append("speedup: serial C++ on one CPU core over total")
-    if any(record["point"]["rung"] not in RUNGS for record in records):
+    if any(family_of(record["point"]["rung"], ladder) == PEERS for record in records):
         parts.append("of peer: speed as a share of the fastest peer's of the same class (half: fp16's)")
     return "; ".join(parts)

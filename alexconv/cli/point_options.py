@@ -1,14 +1,19 @@
 """The options that choose points, shared by the commands."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Container
 
-from alexconv.kernels.problem import H200, Device
+from alexconv.kernels.ladder import Ladder
 from alexconv.options import comma_separated
 from alexconv.planning.points import (
+    DEFAULTS,
+    PAGEABLE,
+    ConstantSource,
     Point,
+    batches_of,
     choose_rungs,
     expand,
+    of_precisions,
     parse_batches,
     parse_layers,
     refuse_unused,
@@ -54,26 +59,19 @@ def add_constants(options: argparse._ActionsContainer) -> None:
 
 def points_of(
     options: argparse.Namespace,
+    ladder: Ladder,
     usual_batch: int,
-    device: Device = H200,
-    *,
-    constants: Mapping[str, Sequence[int]],
-    precisions: Sequence[str] = (),
+    source: ConstantSource = DEFAULTS,
+    precisions: Container[str] = (),
 ) -> list[Point]:
     """The points that --workload, --layers, --N and --rungs choose, with pageable transfers; raises UsageError.
 
-    ``constants`` replace the rungs' defaults for ``device``; each must be a constant of a chosen rung.
+    Each constant that the source has values for must be one of a chosen rung.
     """
     workload = workload_named(options.workload)
-    points = expand(
-        workload.name,
-        parse_layers(options.layers, workload),
-        parse_batches(options.N or str(usual_batch)),
-        [(rung, None) for rung, _ in choose_rungs(options.rungs)],
-        [TRANSFERS["pageable"]],
-        constants,
-        precisions,
-        device=device,
-    )
-    refuse_unused(constants, points)
+    batches = parse_batches(options.N or str(usual_batch))
+    rungs = of_precisions([(rung, None) for rung, _ in choose_rungs(options.rungs, ladder)], precisions)
+    places = batches_of(workload, parse_layers(options.layers, workload), batches)
+    points = expand(places, rungs, [TRANSFERS[PAGEABLE]], source)
+    refuse_unused(source.chosen, points)
     return points

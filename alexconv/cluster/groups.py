@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from math import fsum, prod
 
 from alexconv.errors import UsageError
-from alexconv.planning.points import LayerSequence, Point, layer_range
-
-AnyPoint = Point | LayerSequence
+from alexconv.measuring.jobs import Job
+from alexconv.messages import Say
+from alexconv.planning.points import AnyPoint, LayerSequence, PeerPoint, Point, layer_range
+from alexconv.records.store import identity
 
 POINT_S, BYTES_PER_S = 1.5, 1e9  # rough cost of a point: seconds of sampling, and bytes checked per second
 
@@ -33,10 +34,10 @@ class Group:
 def place(point: AnyPoint) -> tuple[str, str, int, str]:
     """Workload, layers, batch size and data."""
     layers = layer_range(point.layers) if isinstance(point, LayerSequence) else str(point.layer)
-    return point.workload, layers, point.N, point.data
+    return point.batch.workload, layers, point.N, point.batch.data
 
 
-def seconds(point: Point) -> float:
+def seconds(point: Point | PeerPoint) -> float:
     """Estimated seconds of a point."""
     values = prod(point.conv.x_shape(point.N)) + prod(point.conv.y_shape(point.N))
     return POINT_S + 4 * values / BYTES_PER_S
@@ -68,3 +69,11 @@ def shard_of(points: Sequence[AnyPoint], number: int, of: int) -> list[AnyPoint]
         if least == number - 1:
             chosen.add(place(group.points[0]))
     return [point for point in points if place(point) in chosen]
+
+
+def jobs_of_shard(text: str, jobs: Sequence[Job], say: Say) -> list[Job]:
+    """The jobs of the shard that ``--shard`` names; raises UsageError."""
+    number, of = parse_shard(text)
+    chosen = {identity(point.axes()) for point in shard_of([job.point for job in jobs], number, of)}
+    say(f"shard {number} of {of}: {len(chosen)} of {len(jobs)} points")
+    return [job for job in jobs if job.name in chosen]

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from alexconv.cluster import worker as remote
 from alexconv.cluster.connection import ClusterLost
+from alexconv.cluster.options import REFUSE
 from alexconv.cluster.worker import Request
 from alexconv.errors import AlexconvError, MissingTool
 from alexconv.messages import Say
@@ -28,7 +29,6 @@ PATIENCE_S = 60.0  # without any worker
 START_S = 120.0  # for the first workers
 RESULT_S = 20.0  # for a result, which is small, to arrive from its worker
 MOST_ENDS = 5  # of workers during one point or call
-REFUSE, APART = MIXED = ("refuse", "apart")  # what to do with workers of another kind
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple, Protocol
 from alexconv.cluster.pool import Pool, Task, Worker
 from alexconv.cluster.worker import Request
 from alexconv.cpu_reference.cache import Inputs, blocks_missing, compute_block
-from alexconv.measuring.runner import place_of
-from alexconv.planning.points import Point
-from alexconv.shapes import WORKLOADS
+from alexconv.measuring.runner import Place, place_of
+from alexconv.planning.points import PeerPoint, Point
 
-Place = tuple[Inputs, int]  # what inputs depend on, and the number of images
+Needed = tuple[Inputs, int]  # what inputs depend on, and the number of images
 
 
 class Computed(NamedTuple):
@@ -32,19 +31,18 @@ class Progress(Protocol):
         ...
 
 
-def places_of(points: Iterable[Point], seed: int) -> list[Place]:
+def places_of(points: Iterable[Point | PeerPoint], seed: int) -> list[Needed]:
     """The references that points need: of each layer for its largest batch."""
-    found: dict[tuple[str, int, str, str], int] = {}
+    largest: dict[Place, int] = {}
     for point in points:
         place = place_of(point)
-        found[place] = max(found.get(place, 0), point.N)
+        largest[place] = max(largest.get(place, 0), point.N)
     return [
-        ((workload, layer, WORKLOADS[workload].layer(layer), seed, data, dtype), N)
-        for (workload, layer, data, dtype), N in found.items()
+        ((workload, layer, conv, seed, data, dtype), N) for (workload, layer, conv, data, dtype), N in largest.items()
     ]
 
 
-def missing(request: Request, places: Sequence[Place]) -> list[tuple[Inputs, int, int]]:
+def missing(request: Request, places: Sequence[Needed]) -> list[tuple[Inputs, int, int]]:
     """The blocks of images that this worker's cache lacks: inputs, first image, and one past the last."""
     return [(inputs, first, last) for inputs, N in places for first, last in blocks_missing(inputs, N)]
 
@@ -55,7 +53,7 @@ def add_block(request: Request, inputs: Inputs, first: int, last: int) -> float:
 
 
 def blocks_of(
-    pool: Pool, worker: Worker, places: Sequence[Place], done: Any = lambda seconds, block: None
+    pool: Pool, worker: Worker, places: Sequence[Needed], done: Any = lambda seconds, block: None
 ) -> list[Task]:
     """Tasks for all blocks that the worker's cache lacks, for any worker with that cache."""
 
@@ -72,7 +70,7 @@ def blocks_of(
     return [task(block) for block in pool.call(worker, missing, pool.request, places)]
 
 
-def compute(pool: Pool, places: Sequence[Place], progress: Progress) -> list[Computed]:
+def compute(pool: Pool, places: Sequence[Needed], progress: Progress) -> list[Computed]:
     """Adds the references of places to every cache of the pool's workers; returns each place's cost, in order."""
     costs = {place: Computed(0, 0.0) for place in places}
     of_inputs = {inputs: (inputs, N) for inputs, N in places}

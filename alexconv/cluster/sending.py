@@ -1,15 +1,33 @@
-"""Sends a worker's records to the record file at the other end of the connection."""
+"""What travels between a command and its workers: records to its record file, and points, whose rungs go by name."""
 
+import copyreg
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import sleep, time
 from typing import Any
 
+from alexconv.kernels.rung import Rung
+from alexconv.own.folders import installed_ladder
 from alexconv.records.store import Record, Records, digest
 
 SENT_AFTER = 1.0  # seconds for a worker's last message to leave
 HEADER, POINT, STARTED, ARRIVED = "header", "point", "started", "arrived"
 CALIBRATION = "calibration"  # type of the header of a worker's first point
+
+
+def installed_rung(name: str) -> Rung:
+    """The rung of that name, of this package or another that is installed here."""
+    return installed_ladder().named[name]
+
+
+def by_name(rung: Rung) -> tuple[Callable[[str], Rung], tuple[str]]:
+    """How to recreate a rung on a worker, which has the same packages; raises TypeError for a rung of no package."""
+    if installed_ladder().named.get(rung.name) is not rung:
+        raise TypeError(f"the rung {rung.name} is on one machine only")
+    return installed_rung, (rung.name,)
+
+
+copyreg.pickle(Rung, by_name)
 
 
 class Sender:

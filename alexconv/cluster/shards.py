@@ -1,135 +1,170 @@
-"""One batch over the workers of a cluster: a shard for each, timed at the same time.
+"""One batch in shards: runs of images, each computed by one device and checked against its slice of the reference.
 
-With as many free workers as shards, all synchronize before each step of the measurement; otherwise, and on workers that
-share a card, shards run one after the other, and the record says so.
+Inputs are generated image by image, so a shard needs only the images' numbers.  It computes them in blocks of bounded
+host memory, each a separate measurement; its time is the sum of theirs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
-from uuid import uuid4
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from hashlib import sha256
+from math import ceil, fsum, prod
+from statistics import median
+from typing import Any, cast
 
-from alexconv.cluster import worker as remote
-from alexconv.cluster.connection import ClusterLost
-from alexconv.cluster.pool import Pool, Task, Worker
-from alexconv.cluster.sending import ARRIVED, HEADER, POINT, Sender
-from alexconv.cluster.worker import Request
-from alexconv.errors import LaunchError
-from alexconv.measuring.runner import Runner
-from alexconv.measuring.shards import alone, key_of, run_shard
+import numpy as np
+
+from alexconv.executors.interface import Executor, OpenedRung, Values
+from alexconv.executors.sampling import Samples, repeat
+from alexconv.kernels.geometry import FLOAT
+from alexconv.machine import peak_memory
+from alexconv.measuring.runner import Layer, Place, Runner, Settings, attempted, place_of
+from alexconv.parallel import each_image
 from alexconv.planning.points import Point
-from alexconv.records.store import Record, RecordFile
+from alexconv.records.store import Record, digest
 
-MEET_S = 900.0  # a shard waits for the others, whose references may have to be computed
-TRIES = 3  # of a batch whose workers end
+TYPE = "shards"  # of a record's header
+IMAGE_DIGITS = 16  # of an image's digest
+FAILED = ("launch-error", "wrong", "out-of-memory", "compile-error", "skipped")  # the worst first
 
-
-def remote_key(request: Request, point: Point, count: int, block_bytes: int) -> str:
-    """The key of a batch's record."""
-    return key_of(remote.executor_of(request), request.settings, point, count, block_bytes)
-
-
-def remote_shard(request: Request, point: Point, count: int, number: int, block_bytes: int, meeting: str) -> None:
-    """Runs a shard and sends its record; ``meeting`` names the events at which all wait for each other, or is empty."""
-    from distributed import Event
-
-    executor, file = remote.executor_of(request), Sender(request.topic)
-
-    def meet(place: str) -> None:
-        file.send(ARRIVED, number, place)
-        if not Event(f"{meeting}-{place}").wait(timeout=MEET_S):
-            raise LaunchError(f"the other shards did not arrive within {MEET_S:g} s")
-
-    headers = remote.headers_of(request, executor, file)
-    runner = Runner(executor, [], request.settings)
-    record = run_shard(runner, point, count, number, block_bytes, meet if meeting else alone)
-    file.send(POINT, number, {**headers, **record})
+Images = tuple[int, int]  # the first, and the one after the last
+Meet = Callable[[str], None]  # a barrier: returns when all shards have reached the same place
 
 
-@dataclass
-class Meeting:
-    """Which shards have arrived at which place; no place waits for those that have left."""
-
-    pool: Pool
-    name: str
-    count: int
-    places: dict[str, set[int]] = field(default_factory=dict)
-    left: set[int] = field(default_factory=set)
-
-    def arrive(self, number: int, place: str) -> None:
-        """Notes a shard's arrival; the last one releases all."""
-        self.places.setdefault(place, set()).add(number)
-        self._open(place)
-
-    def leave(self, number: int) -> None:
-        """Notes that a shard has ended: no other waits for it."""
-        self.left.add(number)
-        for place in self.places:
-            self._open(place)
-
-    def _open(self, place: str) -> None:
-        from distributed import Event
-
-        if len(self.places[place] | self.left) == self.count:
-            Event(f"{self.name}-{place}", client=self.pool.client).set()
+def shards_of(N: int, count: int) -> list[Images]:
+    """N images in shards that differ by one image at most."""
+    return [(N * number // count, N * (number + 1) // count) for number in range(count)]
 
 
-@dataclass
-class ClusterBatches:
-    """Batches whose shards run on workers."""
+def blocks_of(point: Point, count: int, images: Images, block_bytes: int) -> list[Images]:
+    """A shard's images in blocks: as many in each of the point's ``count`` shards, so that they stay in step."""
+    image_bytes = (prod(point.conv.x_shape(1)) + prod(point.conv.y_shape(1))) * FLOAT
+    largest = ceil(point.N / count)
+    blocks = min(ceil(largest * image_bytes / block_bytes), images[1] - images[0])
+    return [(images[0] + low, images[0] + high) for low, high in shards_of(images[1] - images[0], max(blocks, 1))]
 
-    pool: Pool
-    file: RecordFile
-    block_bytes: int
 
-    def compile(self, points: Sequence[Point]) -> None:
-        """Compiles the kernels of points into each cache."""
-        stores = self.pool.one_of_each(lambda worker: worker.store)
-        call = remote.compile_points, (self.pool.request, points)
-        self.pool.run([Task("compiling", *call, address=worker.address) for worker in stores])
+def alone(place: str) -> None:
+    """The ``Meet`` of a single shard: returns immediately."""
 
-    def key(self, point: Point, count: int) -> str:
-        """See ``key_of``."""
-        return str(self.pool.call(self.pool.first(), remote_key, self.pool.request, point, count, self.block_bytes))
 
-    def headers(self, parts: Sequence[Record]) -> Record:
-        """The digests that name the first shard's device, host and run; each shard has its own."""
-        return {name: parts[0][name] for name in ("device", "host", "run")}
+def run_shard(runner: Runner, point: Point, count: int, number: int, block_bytes: int, meet: Meet = alone) -> Record:
+    """The record of a shard: its images, its blocks' facts, samples of their sum, and the digests of its outputs.
 
-    def run(self, point: Point, count: int) -> tuple[list[Record], bool]:
-        """The shards' records in order, and whether they were timed at the same time.  Raises ClusterLost."""
-        for _ in range(TRIES):
-            together = count <= self.pool.slots()
-            meeting = Meeting(self.pool, uuid4().hex if together and count > 1 else "", count)
-            parts: dict[int, Record] = {}
-            ended: list[str] = []
-            hear = partial(self._hear, meeting, parts)
-            self.pool.run([self._task(point, count, number, meeting, ended) for number in range(count)], hear)
-            if not ended:
-                return [parts[number] for number in range(count)], together
-        raise ClusterLost(f"{point.label()} in {count} shards: workers ended {TRIES} times: {', '.join(ended)}")
+    ``block_bytes`` are a block's input and output on the host; its reference and norms take about as much.
+    All blocks use the constants of the whole batch, so that outputs equal the batch's bit for bit.
+    """
+    images = shards_of(point.N, count)[number]
+    blocks = [
+        run_block(runner, point, block, partial(step, meet, place))
+        for place, block in enumerate(blocks_of(point, count, images, block_bytes))
+    ]
+    worst = next((block for status in FAILED for block in blocks if block["status"] == status), blocks[0])
+    facts = {
+        name: value for name, value in worst.items() if name not in ("samples", "outputs", "point", "changed", "key")
+    }
+    samples = summed([block["samples"] for block in blocks]) if worst["status"] == "ok" else {}
+    outputs = "".join(block.get("outputs", "") for block in blocks)
+    memory = {"blocks": len(blocks), "block_bytes": block_bytes, "peak_bytes": peak_memory()}
+    return {**facts, "images": list(images), **memory, "samples": samples, "outputs": outputs}
 
-    def _hear(self, meeting: Meeting, parts: dict[int, Record], worker: Worker, kind: str, content: list[Any]) -> None:
-        if kind == HEADER:
-            self.file.header(*content)
-        elif kind == ARRIVED:
-            meeting.arrive(*content)
-        elif kind == POINT:
-            number, record = content
-            parts[number] = record
 
-    def _task(self, point: Point, count: int, number: int, meeting: Meeting, ended: list[str]) -> Task:
-        """One shard for any free worker; ``ended`` gets the name of a worker that ends during it."""
+def step(meet: Meet, block: int, place: str) -> None:
+    """Waits until all shards reach a place of a block."""
+    meet(f"{block}-{place}")
 
-        def done(worker: Worker, result: object) -> Sequence[Task]:
-            meeting.leave(number)
-            return ()
 
-        def lost(worker: Worker) -> Sequence[Task]:
-            ended.append(worker.name)
-            meeting.leave(number)
-            return ()
+def run_block(runner: Runner, point: Point, images: Images, meet: Meet) -> Record:
+    """The record of some of a batch's images, measured as a separate point."""
+    first, last = images
+    part = replace(point, batch=replace(point.batch, N=last - first))
+    digests: list[str] = []
 
-        arguments = (self.pool.request, point, count, number, self.block_bytes, meeting.name)
-        return Task(f"shard {number + 1} of {count}", remote_shard, arguments, done=done, lost=lost)
+    def ready(y: Values) -> None:
+        digests.extend(each_image(lambda image: image_digest(y[image]), len(y)))
+        meet("kernels")
+
+    def again(opened: OpenedRung) -> Samples:
+        """Times host arrays to host arrays, on all shards at the same time."""
+        meet("copies")
+        return repeat(lambda: as_figures(opened.buffers.run()), runner.settings.seconds)
+
+    def measured() -> Record:
+        layer = layer_of(place_of(point), last, runner.settings.seed, first)
+        return runner.measured(part, runner.plan(part), layer, ready, again)
+
+    return {**attempted(part, "", measured), "outputs": "".join(digests)}
+
+
+@lru_cache(maxsize=1)
+def layer_of(place: Place, last: int, seed: int, first: int) -> Layer:
+    """Inputs and reference of some images; the last are cached for the next rung."""
+    workload, layer, conv, data, dtype = place
+    return Layer(workload, layer, conv, last, seed, data, dtype, first)
+
+
+def image_digest(y: Values) -> str:
+    """Digest of an image's outputs ``[M][E][F]``, every bit of them."""
+    return sha256(np.ascontiguousarray(y).tobytes()).hexdigest()[:IMAGE_DIGITS]
+
+
+def as_figures(found: Any) -> dict[str, float]:
+    """The times of one run by name: a transfer that overlaps has a total alone."""
+    return found if isinstance(found, dict) else {"total": found}
+
+
+def summed(blocks: Sequence[Samples]) -> Samples:
+    """Sums over the blocks: of their first samples, of their second samples, and so on."""
+    figures = set.intersection(*(set(samples) for samples in blocks))
+    return {
+        name: [fsum(values) for values in zip(*(samples[name] for samples in blocks), strict=False)]
+        for name in blocks[0]
+        if name in figures
+    }
+
+
+class OnDevice:
+    """An executor with the header of another device of the same kind; the rest of a record's key is the same."""
+
+    def __init__(self, executor: Executor, header: Record) -> None:
+        self._executor, self._header = executor, header
+
+    def header(self) -> Record:
+        """The other device's."""
+        return self._header
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+
+def key_of(executor: Executor, settings: Settings, point: Point, count: int, block_bytes: int) -> str:
+    """Digest of everything that a batch's result depends on, except the cards."""
+    header = {name: value for name, value in executor.header().items() if name != "uuid"}
+    anywhere = cast(Executor, OnDevice(executor, header))
+    return digest([Runner(anywhere, [], settings).key(point), count, block_bytes])
+
+
+def joined(point: Point, key: str, parts: Sequence[Record], *, together: bool) -> Record:
+    """The record of a batch from those of its shards: the slowest shard decides each figure; rates are in images/s.
+
+    ``outputs`` is the digest of all outputs, the same for any number of shards.
+    """
+    worst = next((part for status in FAILED for part in parts if part["status"] == status), parts[0])
+    ok = worst["status"] == "ok"
+    figures = set.intersection(*(set(part["samples"]) for part in parts)) if ok else set()
+    slowest = {
+        name: max(median(part["samples"][name]) for part in parts) for name in parts[0]["samples"] if name in figures
+    }
+    outputs = "".join(part["outputs"] for part in parts)
+    return {
+        "point": point.axes(),
+        "point_key": key,
+        "shards": len(parts),
+        "together": together,
+        "status": worst["status"],
+        "reason": worst.get("reason"),
+        "slowest_ms": slowest,
+        "images_per_s": {name: point.N / ms * 1e3 for name, ms in slowest.items() if ms},
+        "outputs": sha256(outputs.encode()).hexdigest()[:IMAGE_DIGITS] if ok else None,
+        "parts": [{name: value for name, value in part.items() if name != "outputs"} for part in parts],
+    }

@@ -5,7 +5,7 @@ goes to another worker; a point that ends MOST_ENDS workers is recorded as faile
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,13 +15,13 @@ from time import monotonic
 from typing import Any
 
 from alexconv.cluster import worker as remote
-from alexconv.cluster.groups import AnyPoint, Group, groups_of
+from alexconv.cluster.groups import Group, groups_of
 from alexconv.cluster.pool import MOST_ENDS, Pool, Task, Worker
 from alexconv.cluster.reference import blocks_of, places_of
 from alexconv.cluster.sending import CALIBRATION, HEADER, POINT, STARTED
 from alexconv.measuring.jobs import Progress
 from alexconv.measuring.runner import begun
-from alexconv.planning.points import Point
+from alexconv.planning.points import AnyPoint, PeerPoint, Point
 from alexconv.records.environment import write_end
 from alexconv.records.store import Record, RecordFile, Records, identity, read
 
@@ -87,13 +87,8 @@ def alike(header: Record, other: Record) -> bool:
     return {k: v for k, v in header.items() if k not in apart} == {k: v for k, v in other.items() if k not in apart}
 
 
-def studies_of(
-    pool: Pool, points_on_worker: Callable[..., Any], options: Mapping[str, Any], out: Path, *, resume: bool
-) -> list[Study]:
-    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file next to it.
-
-    A worker of the kind makes the points of the options by ``points_on_worker``.
-    """
+def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: bool) -> list[Study]:
+    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file next to it."""
     studies = []
     for number, kind in enumerate(pool.kinds()):
         path = out if number == 0 else out.with_stem(f"{out.stem}-{kind}")
@@ -103,7 +98,7 @@ def studies_of(
             for key, header in previous.headers.items()
             if resume and header["type"] == "device" and alike(header, worker.facts["header"])
         }
-        answer = pool.call(worker, points_on_worker, pool.request, dict(options), headers)
+        answer = pool.call(worker, remote.asked, pool.request, dict(options), headers)
         points: list[AnyPoint] = answer["points"]
         names = [name_of(point) for point in points]
         latest = {identity(record["point"]): record for record in previous.latest()} if resume else {}
@@ -158,7 +153,8 @@ class Measuring:
         """The CPU's part: one worker of each host times its CPU, then all compile and compute references."""
         request = self.pool.request
         for study in self.studies.values():
-            layers = list(dict.fromkeys((each.workload, each.layer) for each in parts(study.left(study.points))))
+            left = parts(study.left(study.points))
+            layers = list(dict.fromkeys((point.workload, point.layer, point.conv) for point in left))
             if layers and study.times_cpu:
                 self.progress.start("timing the CPU")
                 hosts = self.pool.one_of_each(lambda worker: worker.host)
@@ -251,6 +247,6 @@ class Measuring:
             self.progress.finish(line)
 
 
-def parts(points: Iterable[AnyPoint]) -> list[Point]:
+def parts(points: Iterable[AnyPoint]) -> list[Point | PeerPoint]:
     """Every layer's point of points and sequences."""
     return [each for point in points for each in point.points()]

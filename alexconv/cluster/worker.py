@@ -3,14 +3,17 @@
 import gc
 import os
 import secrets
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
+from alexconv.cli.run_jobs import jobs_of
 from alexconv.cluster.sending import CALIBRATION, Sender
+from alexconv.cluster.shards import OnDevice, layer_of
 from alexconv.errors import UsageError
 from alexconv.executors import HOST_BUILDS, choose_executor
 from alexconv.executors.interface import Executor
@@ -22,16 +25,13 @@ from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.jobs import Job, Recorder, run_jobs
 from alexconv.measuring.peers import PEERS
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.measuring.sequences import RungSequence, SequenceRunner
-from alexconv.measuring.shards import layer_of
-from alexconv.own.folders import installed, register_installed
+from alexconv.measuring.sequences import SequenceRunner
+from alexconv.own.folders import installed, installed_ladder
 from alexconv.paths import PACKAGES, cache_dir, package_folder
-from alexconv.planning.points import LayerSequence, Point
+from alexconv.planning.points import AnyPoint, Kind, LayerSequence, PeerPoint, Point, batches_of
 from alexconv.records import environment
 from alexconv.records.store import Record
-from alexconv.shapes import WORKLOADS
-
-AnyPoint = Point | LayerSequence
+from alexconv.shapes import WORKLOADS, Conv
 
 SOURCES = {".py", ".cu", ".cuh", ".cpp", ".h", ".json", ".toml"}
 # Every card's first point: a kernel that fills the whole GPU, or takes little time on a CPU.
@@ -70,7 +70,7 @@ def executor_of(request: Request) -> Executor:
 def code_digest() -> str:
     """Digest of the package's sources and of packages that add rungs; it differs between versions."""
     found = sha256(repr(installed()).encode())
-    for rung in RUNGS.values():
+    for rung in installed_ladder():
         found.update(f"{rung.name}\n".encode() + rung.path.read_bytes())
     for package in PACKAGES:
         folder = package_folder(package)
@@ -99,7 +99,7 @@ def facts(request: Request) -> dict[str, Any]:
     """
     from distributed import get_worker
 
-    register_installed()
+    installed_ladder()
     threads = get_worker().state.nthreads
     executor = executor_of(request)
     if executor.measures and threads > 1:
@@ -136,9 +136,8 @@ def calibrate(request: Request) -> tuple[str, str | None]:
     """Runs and sends the calibration point, which is every worker's first; returns its status and what is wrong."""
     executor, file = executor_of(request), Sender(request.topic)
     workload, layer, N, name = ON_GPU if executor.measures else ON_CPU
-    rung = RUNGS[name]
-    constants = rung.resolve(Point(workload, layer, N, name, "pageable", "", {}).conv, {}, N, executor.device)
-    point = Point(workload, layer, N, name, "pageable", rung.precision, constants, executor.device)
+    (batch,) = batches_of(WORKLOADS[workload], [layer], [N])
+    point = Point.with_defaults(batch, RUNGS[name], executor.device)
     runner = Runner(executor, [point], replace(request.settings, baseline=False))
     runner.ready([point])
     record = runner.record(point)
@@ -149,6 +148,23 @@ def calibrate(request: Request) -> tuple[str, str | None]:
 def without_key(record: Record) -> Record:
     """A point's record as part of a header, which has its own key."""
     return {"point_key" if name == "key" else name: value for name, value in record.items()}
+
+
+def asked(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
+    """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
+    executor, ladder = executor_of(request), installed_ladder()
+    found = jobs_of(Namespace(**options), ladder, executor)
+    keys = {}
+    for name, header in headers.items():
+        there = jobs_of(Namespace(**options), ladder, cast(Executor, OnDevice(executor, header)))
+        keys[name] = [job.recorder.key(job.point) for job in there.jobs]
+    return {
+        "points": [job.point for job in found.jobs],
+        "keys": keys,
+        "own_keys": [job.recorder.key(job.point) for job in found.jobs],
+        "tuned": found.tuned,
+        "times_cpu": found.runner.times_cpu,
+    }
 
 
 class Watching:
@@ -193,35 +209,29 @@ def run_points(request: Request, points: Sequence[AnyPoint]) -> bool:
     """Runs points one after the other and sends their records; returns whether the device still answers."""
     executor, file = executor_of(request), Sender(request.topic)
     runner = Runner(executor, [each for point in points for each in point.points()], request.settings)
-    peer: Any = None
-    if request.peer and any(is_peer(point) for point in points):
-        table = PEERS[request.peer]
-        peer = table.recorder(table.load(executor), executor, runner)
+    recorders: dict[Kind, Recorder] = {Kind.RUNG: runner}
+    if request.peer and any(point.kind is Kind.PEER for point in points):
+        recorders[Kind.PEER] = PEERS[request.peer].load(executor)(runner)
 
     def recorder(point: AnyPoint) -> Recorder:
-        if is_peer(point):
-            return peer  # type: ignore[no-any-return]
-        return SequenceRunner(executor, runner) if isinstance(point, RungSequence) else runner
+        in_sequence = point.kind is Kind.RUNG and isinstance(point, LayerSequence)
+        return SequenceRunner(executor, runner) if in_sequence else recorders[point.kind]
 
     jobs = [Job(point, Watching(recorder(point))) for point in points]
     limit = request.time_limit or executor.time_limit
-    run_jobs(jobs, runner, file, headers_of(request, executor, file), file, limit, lambda done: 1)
+    headers = headers_of(request, executor, file)
+    run_jobs(jobs, runner, lambda record: file.point({**headers, **record}), file, limit, lambda done: 1)
     return not executor.lost()
 
 
-def is_peer(point: AnyPoint) -> bool:
-    """Whether the point runs another library's implementation."""
-    return not isinstance(point, RungSequence) and point.rung not in RUNGS
-
-
-def time_cpu(request: Request, layers: Sequence[tuple[str, int]]) -> None:
+def time_cpu(request: Request, layers: Sequence[tuple[str, int, Conv]]) -> None:
     """Times this host's CPU on layers, unless the cache has its times."""
     runner = Runner(executor_of(request), [], request.settings)
-    for workload, layer in layers:
-        runner.time_cpu(workload, layer, WORKLOADS[workload].layer(layer))
+    for layer in layers:
+        runner.time_cpu(*layer)
 
 
-def compile_points(request: Request, points: Sequence[Point]) -> None:
+def compile_points(request: Request, points: Sequence[Point | PeerPoint]) -> None:
     """Compiles the kernels of points into the cache."""
     compile_all(Runner(executor_of(request), points, request.settings), points)
 

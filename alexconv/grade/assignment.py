@@ -14,7 +14,7 @@ from typing import Any
 from alexconv.errors import UsageError
 from alexconv.grade.sandbox import Limits
 from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.own.folders import SIGNATURE
+from alexconv.own import SIGNATURE
 from alexconv.records.published import figures
 from alexconv.shapes import WORKLOADS, Conv
 

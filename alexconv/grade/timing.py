@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,13 @@ from alexconv.errors import MissingTool
 from alexconv.executors import choose_executor
 from alexconv.grade.grading import CUBIN_BYTES, Failed, Grader, Source, line_of, placed, sizes_of
 from alexconv.grade.worker import rung_from
-from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import EXACT_IMAGES, Runner, Settings
 from alexconv.paths import cache_dir
-from alexconv.planning.points import Point
+from alexconv.planning.points import Point, batches_of
 from alexconv.records.statistics import summarize
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import WORKLOADS
 
 SECONDS = 180.0  # for a submission, including the references that the first one computes
 _ONE_AT_A_TIME = threading.Lock()
@@ -112,7 +112,7 @@ def in_a_process(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def place_cubin(rung: Rung, point: Point, content: bytes, arch: str) -> None:
     """Puts machine code that a sandbox compiled where the executor looks for it."""
-    bound = BoundRung(rung, point.conv, point.constants)
+    bound = point.bound(H200)
     key = nvcc.cubin_key(rung.path, bound.macros, arch)
 
     def build(target: Path) -> None:
@@ -124,14 +124,9 @@ def place_cubin(rung: Rung, point: Point, content: bytes, arch: str) -> None:
 def timed(job: dict[str, Any]) -> dict[str, Any]:
     """The op time of a job's submission, or why it has none."""
     rung = rung_from(job)
-    layers: Sequence[Conv] = WORKLOADS[job["workload"]].layers
-    executor = choose_executor(job["backend"])
-    points = []
-    for number, conv in enumerate(layers, 1):
-        constants = rung.resolve(conv, {}, job["N"], executor.device)
-        points.append(
-            Point(job["workload"], number, job["N"], rung.name, "pageable", rung.precision, constants, executor.device)
-        )
+    workload, executor = WORKLOADS[job["workload"]], choose_executor(job["backend"])
+    batches = batches_of(workload, range(1, len(workload.layers) + 1), [job["N"]])
+    points = [Point.with_defaults(batch, rung, executor.device) for batch in batches]
     if job["arch"]:
         for point, text in zip(points, job["cubins"], strict=True):
             place_cubin(rung, point, b64decode(text), job["arch"])

@@ -38,7 +38,6 @@ from alexconv.grade.screen import MOST_PROBLEMS, preprocessed, reference_problem
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.own.folders import register
 from alexconv.own.wrapping import Told, as_written, launch_code, rung_of, tell, understood
 from alexconv.paths import cache_dir
 from alexconv.planning.planner import plan
@@ -63,11 +62,9 @@ def recorded_launches(table: Sequence[Sequence[Any]], file: Path) -> Callable[[C
 
 
 def rung_from(job: Job) -> Rung:
-    """The submission as a rung, which is added to the ladder."""
+    """The submission as a rung."""
     file = Path(job["file"])
-    rung = rung_of(job["text"], file, recorded_launches(job["told"], file))
-    register([rung], file)
-    return rung
+    return rung_of(job["text"], file, recorded_launches(job["told"], file))
 
 
 def screens(job: Job, answer: BinaryIO) -> None:

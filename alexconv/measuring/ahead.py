@@ -19,10 +19,9 @@ from typing import Self
 from alexconv.errors import AlexconvError
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
 from alexconv.machine import cores
 from alexconv.measuring.runner import Runner, Skip
-from alexconv.planning.points import Point
+from alexconv.planning.points import Kind, PeerPoint, Point
 
 Tell = Callable[[str], None]  # gets a line that says what the run waits for
 PATIENCE = 1.0  # seconds between these lines
@@ -34,10 +33,10 @@ class Ahead:
     A failure is ignored here: it occurs again, and is recorded, when its point runs.
     """
 
-    def __init__(self, runner: Runner, points: Sequence[Point], tell: Tell) -> None:
+    def __init__(self, runner: Runner, points: Sequence[Point | PeerPoint], tell: Tell) -> None:
         self._runner, self._points, self._tell = runner, points, tell
         self._pools = ThreadPoolExecutor(cores()), ThreadPoolExecutor(1)
-        self._needs: dict[Point, list[Future[None]]] = {}
+        self._needs: dict[Point | PeerPoint, list[Future[None]]] = {}
 
     def __enter__(self) -> Self:
         compilers, reference = self._pools
@@ -65,7 +64,7 @@ class Ahead:
         for pool in self._pools:
             pool.shutdown(cancel_futures=True)
 
-    def wait(self, points: Iterable[Point]) -> None:
+    def wait(self, points: Iterable[Point | PeerPoint]) -> None:
         """Waits for the kernels and references of the points; for those of all points if points are timed."""
         wanted = self._needs if self._runner.times else points
         left = {each for point in wanted for each in self._needs.get(point, ())}
@@ -74,7 +73,7 @@ class Ahead:
             wait(left, PATIENCE, FIRST_COMPLETED)
 
 
-def compile_all(runner: Runner, points: Iterable[Point]) -> None:
+def compile_all(runner: Runner, points: Iterable[Point | PeerPoint]) -> None:
     """Compiles the kernels of all points, as ``build_all`` does."""
     build_all(runner.executor, (bound for point in points if (bound := bound_rung(runner, point))))
 
@@ -85,10 +84,10 @@ def build_all(executor: Executor, bounds: Iterable[BoundRung]) -> None:
         list(pool.map(partial(quietly, executor.build), dict.fromkeys(bounds)))
 
 
-def bound_rung(runner: Runner, point: Point) -> BoundRung | None:
+def bound_rung(runner: Runner, point: Point | PeerPoint) -> BoundRung | None:
     """The rung to compile for a point; None for a peer, and for a point that cannot run here."""
     try:
-        return runner.plan(point).bound if point.rung in RUNGS else None
+        return runner.plan(point).bound if point.kind is Kind.RUNG else None
     except Skip:
         return None
 

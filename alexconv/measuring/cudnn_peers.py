@@ -8,39 +8,20 @@ peer.  A record names it, with the bytes of its workspace and the number of plan
 a plane and not of an output's own patch: cuDNN in the class of the ladder's strict rungs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from alexconv.errors import LaunchError, MissingTool
 from alexconv.executors.interface import Executor
-from alexconv.measuring import torch_peers
 from alexconv.measuring.runner import Layer, Skip
 from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, import_torch, operands_of
-from alexconv.planning.points import GEMM, LayerSequence, Point
+from alexconv.planning.peers import Peer
+from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.records.store import Record
 
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
-_TORCH, _CUDNN, STRICT = "torch-", "cudnn-", "-strict"
 TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")  # as cuDNN notes them
-
-
-def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
-    """torch's peers without the matrix product, which cuDNN lacks, and fp32 without transforms."""
-    found = [each for each in torch_peers.peer_points(points, precisions) if each.rung != GEMM]
-    strict = [replace(each, rung=own_name(each.rung) + STRICT) for each in found if each.precision == "fp32"]
-    return [replace(each, rung=own_name(each.rung)) for each in found] + strict
-
-
-def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[LayerSequence]:
-    """As torch's."""
-    return [replace(each, rung=own_name(each.rung)) for each in torch_peers.peer_sequences(points, precisions)]
-
-
-def own_name(name: str) -> str:
-    """This library's name for a peer of torch's."""
-    return _CUDNN + name.removeprefix(_TORCH)
 
 
 def import_cudnn(executor: Executor) -> tuple[Any, Any]:
@@ -66,25 +47,24 @@ class CudnnRunner(TorchRunner):
         """Torch's, and the frontend's."""
         return {**super().versions(), "frontend": str(self._cudnn.__version__)}
 
-    def _work(self, point: Point | LayerSequence, layers: Sequence[Layer], padded: bool) -> Work:
-        layout = point.rung.split("-")[1]
+    def _work(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer], padded: bool) -> Work:
+        peer = point.entry
         if any(layer.conv.groups > 1 or layer.conv.relu or layer.bias is not None for layer in layers):
             raise Skip("this peer does not support groups, bias or ReLU")
         plans: list[Plan] = []
         given: list[Operands] = []
         for layer in layers:
-            given.append(operands_of(self._torch, layer, point.N, layout, point.precision, padded=padded))
-            strict = point.rung.endswith(STRICT)
-            plans.append(self._fastest(layer, given[-1], point.precision, strict=strict))
+            given.append(operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded))
+            plans.append(self._fastest(layer, given[-1], peer))
         about: Record = {"plans": [{"engine": plan.name, "tried": plan.tried, "ms": plan.ms} for plan in plans]}
         about["workspace_bytes"] = max(plan.workspace_bytes for plan in plans)
         exact = partial(exact_of, self._torch, layers, given, point.precision)
         return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), exact, about)
 
-    def _fastest(self, layer: Layer, operands: Operands, precision: str, *, strict: bool) -> "Plan":
+    def _fastest(self, layer: Layer, operands: Operands, peer: Peer) -> "Plan":
         """The fastest plan of a layer; raises LaunchError where none runs."""
         best, tried = None, 0
-        for plan in plans_of(self._torch, self._cudnn, self._handle, layer, operands, precision, strict=strict):
+        for plan in plans_of(self._torch, self._cudnn, self._handle, layer, operands, peer):
             tried += 1
             plan.ms = self._tried(plan)
             if best is None or plan.ms < best.ms:
@@ -130,20 +110,18 @@ class Plan:
         return self._y
 
 
-def notes_to_avoid(precision: str, *, strict: bool) -> list[str]:
-    """The numerical notes, by cuDNN's names, that a plan of a precision must not have."""
+def notes_to_avoid(peer: Peer) -> list[str]:
+    """The numerical notes, by cuDNN's names, that a peer's plan must not have."""
     return [
         "DOWN_CONVERT_INPUTS",
-        *(["TENSOR_CORE"] if precision == "fp32" else []),
-        *(TRANSFORMS if strict else []),
+        *(["TENSOR_CORE"] if peer.precision == "fp32" else []),
+        *(TRANSFORMS if peer.strict else []),
     ]
 
 
-def plans_of(
-    torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, precision: str, *, strict: bool
-) -> Iterator[Plan]:
-    """Every plan that cuDNN can build for a convolution in a precision, one at a time."""
-    conv, kind = layer.conv, cudnn.data_type.HALF if precision == "fp16" else cudnn.data_type.FLOAT
+def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, peer: Peer) -> Iterator[Plan]:
+    """Every plan that cuDNN can build for a peer's convolution, one at a time."""
+    conv, kind = layer.conv, cudnn.data_type.HALF if peer.precision == "fp16" else cudnn.data_type.FLOAT
     memory = torch.channels_last if operands.x.is_contiguous(memory_format=torch.channels_last) else None
     shape = operands.x.shape[0], conv.M, conv.E, conv.F
     y = torch.empty(shape, dtype=operands.x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
@@ -171,7 +149,7 @@ def plans_of(
     graph.build_operation_graph()
     modes = cudnn.heur_mode
     graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-    avoided = notes_to_avoid(precision, strict=strict)
+    avoided = notes_to_avoid(peer)
     graph.deselect_numeric_notes([getattr(cudnn.numerical_note, name) for name in avoided])
     buffers = {x_of: operands.x, w_of: operands.w, y_of: y}
     for index in range(graph.get_execution_plan_count()):

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from alexconv.cpu_reference.baseline import serial_time
 from alexconv.executors.interface import Executor
-from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.points import Point
+from alexconv.planning.points import Kind, PeerPoint, Point
 
 TYPICAL = 1e-9  # seconds of serial C++ for a multiply-add, for jobs too short to time it
 COMPILING = 0.3  # seconds of a point that do not depend on its batch: the compiler, on two cores, and the exact check
@@ -39,7 +37,7 @@ class HostTime(NamedTuple):
             yield "a minute or two: the same command with --N 1, as in make study; less with --rungs or --layers"
 
 
-def host_time(jobs: Sequence[Sequence[Point]], executor: Executor) -> HostTime:
+def host_time(jobs: Sequence[Sequence[Point | PeerPoint]], executor: Executor) -> HostTime:
     """The estimate for jobs of a point or more each; raises MissingTool and AlexconvError as timing serial C++ does."""
     run = [point for points in jobs for point in points if not skipped(point, executor)]
     macs = {point: point.conv.macs(point.N) for point in run}
@@ -51,12 +49,11 @@ def host_time(jobs: Sequence[Sequence[Point]], executor: Executor) -> HostTime:
     return HostTime(tuple(fsum(costs.get(point, 0.0) for point in points) for points in jobs))
 
 
-def skipped(point: Point, executor: Executor) -> bool:
+def skipped(point: Point | PeerPoint, executor: Executor) -> bool:
     """Whether the executor or the rung refuses the point; peers refuse none."""
-    if (rung := RUNGS.get(point.rung)) is None:
+    if point.kind is Kind.PEER:
         return False
-    bound = BoundRung(rung, point.conv, point.constants, executor.device)
-    return bool(executor.unsuited(rung) or bound.refusal())
+    return bool(executor.unsuited(point.entry) or point.bound(executor.device).refusal())
 
 
 def in_words(seconds: float) -> str:

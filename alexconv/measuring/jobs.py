@@ -4,15 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from alexconv.errors import MachineFault, UsageError
-from alexconv.kernels.ladder import RUNGS
+from alexconv.errors import MachineFault
 from alexconv.measuring.ahead import Ahead
-from alexconv.measuring.peers import Peer
 from alexconv.measuring.runner import Runner, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
-from alexconv.planning.points import LayerSequence, Point
-from alexconv.records.labels import SEQUENCE_SUFFIX
-from alexconv.records.store import Record, RecordWriter, identity
+from alexconv.planning.points import AnyPoint
+from alexconv.records.store import Record, identity
 
 
 class Recorder(Protocol):
@@ -52,53 +49,13 @@ class Progress(Protocol):
 class Job(NamedTuple):
     """A point and its recorder."""
 
-    point: Point | LayerSequence
+    point: AnyPoint
     recorder: Recorder
 
     @property
     def name(self) -> str:
         """The point's identity in record files."""
         return identity(self.point.axes())
-
-
-def with_peers(
-    runner: Runner,
-    points: Sequence[Point],
-    peer: Peer,
-    peer_runner: Recorder,
-    precisions: Sequence[str],
-    *,
-    names: Sequence[str] = (),
-    sequences: bool,
-) -> list[Job]:
-    """The points and their peers, each peer after the rungs of its layer and batch, whose data it shares.
-
-    ``names`` selects peers (empty: all); ``sequences`` adds the peers' layers as one graph.  Raises UsageError if no
-    peer is left.
-    """
-    there = dict.fromkeys(each.rung for each in peer.points(points, ()))
-    if unknown := [name for name in names if name not in there]:
-        raise UsageError(f"no peer {unknown[0]}: there are {', '.join(there)}")
-    beside = [each for each in peer.points(points, precisions) if not names or each.rung in names]
-    if not beside:
-        raise UsageError(f"no peer is left: peers have the precisions {', '.join(peer.precisions)}")
-    places = list(dict.fromkeys(map(place, points)))
-    jobs = [
-        Job(point, runner if point.rung in RUNGS else peer_runner)
-        for point in sorted([*points, *beside], key=lambda point: places.index(place(point)))
-    ]
-    if sequences:
-        found = peer.sequences(points, precisions)
-        if not found:
-            raise UsageError("--together takes two layers or more")
-        found = [each for each in found if not names or each.rung.removesuffix(SEQUENCE_SUFFIX) in names]
-        jobs += [Job(point, peer_runner) for point in found]
-    return jobs
-
-
-def place(point: Point) -> tuple[str, int, int, str]:
-    """Workload, layer, batch size and data: points that have these in common share inputs and reference."""
-    return point.workload, point.layer, point.N, point.data
 
 
 def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:
@@ -110,21 +67,21 @@ def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, R
 def run_jobs(
     jobs: Sequence[Job],
     runner: Runner,
-    file: RecordWriter,
-    headers: Record,
+    write: Callable[[Record], Record],
     progress: Progress,
     limit: float,
     conclude: Callable[[list[Record]], int],
 ) -> list[Record]:
     """Runs and records the points one by one; stops early when the device is lost, and raises MachineFault.
 
-    A point that takes longer than ``limit`` seconds, not counting the CPU's reference, is recorded as a timeout and
-    ends the process with the status of ``conclude``, which gets all records so far.
+    ``write`` puts a record into the file, with its headers, and returns its line.  A point that takes longer than
+    ``limit`` seconds, not counting the CPU's reference, is recorded as a timeout and ends the process with the status
+    of ``conclude``, which gets all records so far.
     """
     done: list[Record] = []
 
     def keep(record: Record) -> None:
-        done.append(file.point({**headers, **record}))
+        done.append(write(record))
         progress.finish(done[-1])
 
     def give_up(record: Record) -> int:

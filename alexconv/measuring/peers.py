@@ -1,44 +1,61 @@
-"""The table of peers: other libraries' convolutions, timed in the same process and run as the rungs."""
+"""The table of libraries whose convolutions, the peers, are timed in the same process and run as the rungs."""
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
-from alexconv.measuring import cudnn_peers, torch_peers
-from alexconv.planning.points import LayerSequence, Point
+from alexconv.measuring.jobs import Job, Recorder
+from alexconv.measuring.runner import Runner
+from alexconv.planning.peers import CUDNN_PEERS, TORCH_PEERS, Peer
+from alexconv.planning.points import Batch, Kind, PeerPoint, PeerSequence, Point
+from alexconv.records.labels import SEQUENCE_SUFFIX
+
+RecorderOf = Callable[[Runner], Recorder]  # for the data of the rungs' runner
 
 
 @dataclass(frozen=True)
-class Peer:
-    """A library with convolutions."""
+class Library:
+    """A library with convolutions.
 
-    precisions: tuple[str, ...]
-    load: Callable[[Executor], Any]  # imports the library; raises UsageError on an executor without times, MissingTool
-    recorder: Callable[[Any, Any, Any], Any]  # of library, executor and the rungs' Runner; a jobs.Recorder
-    # The peer's points for the workloads, layers and batches of rungs' points, in the given precisions or in all; and
-    # the layers of each workload and batch in one graph.
-    points: Callable[[Iterable[Point], Sequence[str]], list[Point]]
-    sequences: Callable[[Iterable[Point], Sequence[str]], list[LayerSequence]]
+    ``load`` imports it for an executor; it raises UsageError on an executor without times, and MissingTool.
+    """
+
+    peers: tuple[Peer, ...]
+    load: Callable[[Executor], RecorderOf]
+
+    def chosen(self, names: Sequence[str], precisions: Container[str]) -> list[Peer]:
+        """The peers of these names and precisions, of any where there are none; raises UsageError if none is left."""
+        there = [peer.name for peer in self.peers]
+        if unknown := [name for name in names if name not in there]:
+            raise UsageError(f"no peer {unknown[0]}: there are {', '.join(there)}")
+        chosen = [
+            peer
+            for peer in self.peers
+            if (not names or peer.name in names) and (not precisions or peer.precision in precisions)
+        ]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(peer.precision for peer in self.peers))
+            raise UsageError(f"no peer is left: peers have the precisions {known}")
+        return chosen
 
 
-PEERS: dict[str, Peer] = {
-    "torch": Peer(
-        tuple(torch_peers.DTYPES),
-        torch_peers.import_torch,
-        torch_peers.TorchRunner,
-        torch_peers.peer_points,
-        torch_peers.peer_sequences,
-    ),
-    "cudnn": Peer(
-        tuple(torch_peers.DTYPES),
-        cudnn_peers.import_cudnn,
-        cudnn_peers.CudnnRunner,
-        cudnn_peers.peer_points,
-        cudnn_peers.peer_sequences,
-    ),
-}
+def _torch(executor: Executor) -> RecorderOf:
+    from alexconv.measuring.torch_peers import TorchRunner, import_torch
+
+    torch = import_torch(executor)
+    return lambda runner: TorchRunner(torch, executor, runner)
+
+
+def _cudnn(executor: Executor) -> RecorderOf:
+    from alexconv.measuring.cudnn_peers import CudnnRunner, import_cudnn
+
+    modules = import_cudnn(executor)
+    return lambda runner: CudnnRunner(modules, executor, runner)
+
+
+PEERS: dict[str, Library] = {"torch": Library(TORCH_PEERS, _torch), "cudnn": Library(CUDNN_PEERS, _cudnn)}
 
 
 def peers_named(text: str) -> str:
@@ -58,3 +75,41 @@ def names_in(text: str) -> tuple[str, ...]:
     """The peers that the text names; none if it names a library, which stands for all its peers."""
     words = text.split(",")
     return () if library_of(text) in words else tuple(words)
+
+
+def peer_points(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerPoint]:
+    """The peers on every batch of the points."""
+    return [PeerPoint(batch, peer) for batch in dict.fromkeys(point.batch for point in points) for peer in peers]
+
+
+def peer_sequences(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerSequence]:
+    """The points' layers in one graph, by each peer that is a convolution of any engine.
+
+    Raises UsageError unless a workload and N has several layers.
+    """
+    layers: dict[tuple[str, int, str], list[Batch]] = {}
+    for batch in dict.fromkeys(point.batch for point in points):
+        layers.setdefault((batch.workload, batch.N, batch.data), []).append(batch)
+    several = [batches for batches in layers.values() if len(batches) > 1]
+    if not several:
+        raise UsageError("--together takes two layers or more")
+    return [
+        PeerSequence(peer.name + SEQUENCE_SUFFIX, peer.precision, tuple(PeerPoint(batch, peer) for batch in batches))
+        for batches in several
+        for peer in peers
+        if not (peer.is_product or peer.strict)
+    ]
+
+
+def with_peers(
+    runner: Recorder, points: Sequence[Point], peer_runner: Recorder, peers: Sequence[Peer], *, sequences: bool
+) -> list[Job]:
+    """The points and their peers, each peer after the rungs of its batch.
+
+    With ``sequences`` the peers' layers as one graph follow.
+    """
+    order = {batch: place for place, batch in enumerate(dict.fromkeys(point.batch for point in points))}
+    both: list[Point | PeerPoint] = [*points, *peer_points(points, peers)]
+    recorders = {Kind.RUNG: runner, Kind.PEER: peer_runner}
+    jobs = [Job(point, recorders[point.kind]) for point in sorted(both, key=lambda point: order[point.batch])]
+    return jobs + [Job(each, peer_runner) for each in (peer_sequences(points, peers) if sequences else ())]

@@ -1,12 +1,12 @@
 """Runs points one after the other: plan, run, check, and only then time.  Each result is one record."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingToo
 from alexconv.executors.host_memory import copied
 from alexconv.executors.interface import Executor, OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples
-from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
-from alexconv.kernels.ladder import RUNGS
 from alexconv.parallel import each_block
 from alexconv.planning.checks import (
     CHECKED_BYTES,
@@ -34,7 +32,7 @@ from alexconv.planning.checks import (
     exact_batch,
 )
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
-from alexconv.planning.points import LayerSequence, Point
+from alexconv.planning.points import AnyPoint, Kind, PeerPoint, Point
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
@@ -182,23 +180,30 @@ def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bo
     return PRECISIONS[precision].bound(K, DATA_SETS[data].kind, atomic_additions)
 
 
-Place = tuple[str, int, str, str]
+class Place(NamedTuple):
+    """What determines a point's inputs besides N and the seed."""
+
+    workload: str
+    number: int
+    conv: Conv
+    data: str
+    dtype: str
 
 
-def place_of(point: Point) -> Place:
-    """The facts that determine a point's inputs besides N: workload, layer, data and type.
+def place_of(point: Point | PeerPoint) -> Place:
+    """The point's place.
 
     Uniform inputs are float32 for every rung, rounded to its type when they are uploaded.  Other data, which may exceed
     the range of fp16, has the rung's type from the start.
     """
-    halves = point.data != UNIFORM and RUNGS[point.rung].dtype if point.rung in RUNGS else False
-    return point.workload, point.layer, point.data, halves or FLOAT32
+    dtype = point.entry.dtype if point.kind is Kind.RUNG and point.data != UNIFORM else FLOAT32
+    return Place(point.workload, point.layer, point.conv, point.data, dtype)
 
 
 class Runner:
     """Turns points into records on one executor."""
 
-    def __init__(self, executor: Executor, points: Sequence[Point], settings: Settings) -> None:
+    def __init__(self, executor: Executor, points: Iterable[Point | PeerPoint], settings: Settings) -> None:
         self.executor, self.settings = executor, settings
         self._host_memory = available_memory()
         self._largest: dict[Place, int] = {}
@@ -208,7 +213,7 @@ class Runner:
                 self._largest[place] = max(self._largest.get(place, 0), point.N)
         self._layer: tuple[Place, Layer] | None = None
 
-    def layer(self, point: Point) -> Layer:
+    def layer(self, point: Point | PeerPoint) -> Layer:
         """Data of the point's layer; only the last layer's is kept."""
         place = place_of(point)
         if self._layer is None or self._layer[0] != place:
@@ -216,12 +221,12 @@ class Runner:
             self._layer = place, self._layer_of(point)
         return self._layer[1]
 
-    def _layer_of(self, point: Point) -> Layer:
+    def _layer_of(self, point: Point | PeerPoint) -> Layer:
         place = place_of(point)
-        workload, number, data_set, dtype = place
-        return Layer(workload, number, point.conv, self._largest[place], self.settings.seed, data_set, dtype)
+        workload, number, conv, data, dtype = place
+        return Layer(workload, number, conv, self._largest[place], self.settings.seed, data, dtype)
 
-    def beyond_host_memory(self, point: Point) -> str | None:
+    def beyond_host_memory(self, point: Point | PeerPoint) -> str | None:
         """Why host memory cannot hold the point's inputs, on floats and integers, reference and output, or None."""
         needed = 2 * (prod(point.conv.x_shape(point.N)) + prod(point.conv.y_shape(point.N))) * FLOAT
         if needed <= self._host_memory:
@@ -242,15 +247,15 @@ class Runner:
         """Times the CPU on a layer, unless the cache has its times."""
         Layer(workload, number, conv, 1, self.settings.seed).make("baselines")
 
-    def compute_reference(self, point: Point) -> None:
+    def compute_reference(self, point: Point | PeerPoint) -> None:
         """Computes the reference of the point's layer for the run's largest batch, into the cache."""
         self._layer_of(point).compute_reference()
 
-    def ready(self, points: Iterable[Point]) -> None:
-        """Computes on the CPU what these points need: inputs, references, baselines; also for peers' points."""
+    def ready(self, points: Iterable[Point | PeerPoint]) -> None:
+        """Computes on the CPU what these points need: inputs, references, baselines."""
         for point in points:
             with suppress(Skip):
-                if point.rung in RUNGS:
+                if point.kind is Kind.RUNG:
                     self.plan(point)
                 if not self.beyond_host_memory(point):
                     baselines = ["baselines"] if self.times_cpu else []
@@ -263,8 +268,7 @@ class Runner:
 
     def plan(self, point: Point) -> Plan:
         """The point's plan; raises Skip if it cannot run here."""
-        rung, conv = RUNGS[point.rung], point.conv
-        transfer = transfer_named(point.transfer)
+        rung, conv, transfer = point.entry, point.conv, transfer_named(point.transfer)
         if not transfer.served_by(self.executor):
             raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
         if reason := self.beyond_host_memory(point):
@@ -279,8 +283,7 @@ class Runner:
 
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        rung = RUNGS[point.rung]
-        bound = BoundRung(rung, point.conv, point.constants, self.executor.device)
+        rung, bound = point.entry, point.bound(self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
         tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
         asked = point.data, rung.precision, point.conv.K, bound.atomic_additions
@@ -308,7 +311,7 @@ class Runner:
         error shows every missing tap in every image.
         """
         quick = self.executor.measures or point.conv.macs(point.N) <= QUICK_MACS
-        if quick or not PRECISIONS[RUNGS[point.rung].precision].tells_taps(point.conv.K):
+        if quick or not PRECISIONS[point.precision].tells_taps(point.conv.K):
             return point.N
         return min(point.N, EXACT_IMAGES) if point.N > 1 else 0
 
@@ -317,7 +320,7 @@ class Runner:
 
         It runs twice: with fresh scratch arrays and then, with the images in reverse order, over stale ones.
         """
-        rung, images = RUNGS[point.rung], self._exact_images(point)
+        rung, images = point.entry, self._exact_images(point)
         if not images:
             return {}
         batch = exact_data(point.conv, images, rung.precision, self.settings.seed)
@@ -342,7 +345,7 @@ class Runner:
 
         ``ready`` gets correct outputs before anything is timed; samples from ``also`` replace those of the same name.
         """
-        rung, transfer = RUNGS[point.rung], transfer_named(point.transfer)
+        rung, transfer = point.entry, transfer_named(point.transfer)
         exact, promised = self._exact(point, cut), (rung.precision, cut.bound.atomic_additions)
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer, layer.bias) as opened:
             outputs = opened.outputs()
@@ -375,7 +378,7 @@ class Runner:
             return facts | ({"audit": audited} if audited else {}) | ({"timeline": timeline} if timeline else {})
 
 
-def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Record]) -> Record:
+def attempted(point: AnyPoint, key: str, measure: Callable[[], Record]) -> Record:
     """The record of a point: the result of ``measure``, or how the point failed."""
     begin = begun(point, key)
     try:
@@ -386,12 +389,12 @@ def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Reco
         return begin | {"status": FAILURES[type(error)], "reason": str(error)}
 
 
-def timed_out(point: Point | LayerSequence, key: str, limit: float) -> Record:
+def timed_out(point: AnyPoint, key: str, limit: float) -> Record:
     """The record of a point that starts now, in case it exceeds ``limit`` seconds."""
     return begun(point, key) | {"status": "timeout", "reason": f"not finished after {limit:g} s"}
 
 
-def begun(point: Point | LayerSequence, key: str) -> Record:
+def begun(point: AnyPoint, key: str) -> Record:
     """The first fields of the record of a point that starts now."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
@@ -468,7 +471,7 @@ def as_json(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)
 
 
-def finished(point: Point | LayerSequence, key: str, previous: dict[str, Record]) -> bool:
+def finished(point: AnyPoint, key: str, previous: dict[str, Record]) -> bool:
     """Whether the file has a record of this point with the same key, failed or not."""
     record = previous.get(identity(point.axes()))
     return record is not None and record["key"] == key

@@ -11,7 +11,7 @@ integers.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Any
@@ -20,8 +20,7 @@ from alexconv.code import code_of
 from alexconv.errors import UsageError
 from alexconv.executors.interface import OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples, repeat
-from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import H200, Device
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.measuring.runner import (
     Layer,
     Runner,
@@ -35,40 +34,26 @@ from alexconv.measuring.runner import (
 from alexconv.planning.checks import PRECISIONS, MaxError, worst
 from alexconv.planning.planner import DoesNotFit, Plan, plan
 from alexconv.planning.points import (
-    LayerSequence,
+    DEFAULTS,
+    ConstantSource,
     Point,
-    TunedConstants,
+    RungSequence,
+    batches_of,
     choose_rungs,
     expand,
     parse_constants,
     parse_layers,
     refuse_unused,
-    workload_named,
 )
 from alexconv.planning.transfers import Transfer, transfer_named
 from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
+from alexconv.shapes import Workload
 
 Given = tuple[Values, Values, Values | None]  # inputs, filters and bias of a layer
 
 MIXED = "mixed"
 PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
-
-
-@dataclass(frozen=True)
-class RungSequence(LayerSequence):
-    """Layers, each with its rung and constants."""
-
-    chosen: tuple[Point, ...] = field(default=(), hash=False)
-
-    def axes(self) -> dict[str, Any]:
-        """The point as a record holds it; the layers' rungs are elsewhere in the record."""
-        axes = (self.workload, self.layers, self.N, self.rung, self.transfer, self.precision)
-        return LayerSequence(*axes, data=self.data).axes()
-
-    def points(self) -> list[Point]:
-        """Each layer as a separate point."""
-        return list(self.chosen)
 
 
 def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
@@ -92,36 +77,41 @@ def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
     weakest = [each for each in precisions if precisions <= {each, *PRECISIONS[each].stricter}]
     if not weakest:
         raise UsageError(f"a sequence has one precision, not {' and '.join(sorted(precisions))}")
-    first = chosen[0]
-    axes = (first.workload, tuple(layers), first.N, name + SEQUENCE_SUFFIX, first.transfer, weakest[0])
-    return RungSequence(*axes, data=first.data, chosen=tuple(chosen))
+    return RungSequence(name + SEQUENCE_SUFFIX, weakest[0], tuple(chosen))
 
 
 def mixed(
     text: str,
-    workload: str,
+    workload: Workload,
     batches: Sequence[int],
     transfers: Sequence[Transfer],
-    tuned: TunedConstants | None,
-    device: Device = H200,
+    source: ConstantSource = DEFAULTS,
+    ladder: Ladder = LADDER,
 ) -> list[RungSequence]:
     """The sequences of ``--mix 1=RUNG,2=RUNG:NAME=VALUE:...``: a rung per layer, with constants; raises UsageError."""
-    found = []
-    for N in batches:
-        for transfer in transfers:
-            chosen: list[Point] = []
-            for entry in text.split(","):
-                layer, _, words = entry.partition("=")
-                rung, *constants = words.split(":")
-                if not layer.isdecimal():
-                    raise UsageError(f"{entry!r}: write a layer of a mix as 2=direct or 2=direct:THREAD_OUTPUTS=2")
-                layers, rungs = parse_layers(layer, workload_named(workload)), choose_rungs(rung)
-                values = parse_constants(constants)
-                points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned, device)
-                refuse_unused(values, points)
-                chosen += points
-            found.append(sequence_of(chosen, MIXED))
-    return found
+    return [
+        sequence_of(
+            [point for entry in text.split(",") for point in mixed_in(entry, workload, N, transfer, source, ladder)],
+            MIXED,
+        )
+        for N in batches
+        for transfer in transfers
+    ]
+
+
+def mixed_in(
+    entry: str, workload: Workload, N: int, transfer: Transfer, source: ConstantSource, ladder: Ladder
+) -> list[Point]:
+    """The points of one entry of a mix; raises UsageError."""
+    layer, _, words = entry.partition("=")
+    rung, *constants = words.split(":")
+    if not layer.isdecimal():
+        raise UsageError(f"{entry!r}: write a layer of a mix as 2=direct or 2=direct:THREAD_OUTPUTS=2")
+    layers = batches_of(workload, parse_layers(layer, workload), [N])
+    rungs, values = choose_rungs(rung, ladder), parse_constants(constants, ladder)
+    points = expand(layers, rungs, [transfer], replace(source, chosen=values))
+    refuse_unused(values, points)
+    return points
 
 
 def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[int, int]]:
@@ -141,7 +131,7 @@ def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[
 
 def bytes_moved(point: Point) -> tuple[int, int]:
     """Bytes copied in and out per image."""
-    image_bytes = RUNGS[point.rung].image_bytes(point.conv)
+    image_bytes = point.entry.image_bytes(point.conv)
     return image_bytes["x"], image_bytes["y"]
 
 

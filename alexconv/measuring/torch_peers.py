@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import product
 from math import nan, prod
 from statistics import median
 from typing import Any
@@ -24,61 +23,24 @@ import numpy as np
 
 from alexconv.code import code_of
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference, with_border
-from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
 from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed_under_load
 from alexconv.parallel import each_image
 from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inputs, worst
-from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.planner import MEBIBYTE
-from alexconv.planning.points import GEMM, LayerSequence, Point, peer_name
-from alexconv.records.labels import SEQUENCE_SUFFIX
+from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
 
 DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
 FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}  # of cuDNN's convolutions, as torch names it
-TRANSFER = "pageable"  # reports put peers, which copy nothing, next to the rungs under the study's transfer
 ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 by default
 WARM_UPS = 3  # the first finds the fastest engine, which is not allowed during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
 TRANSFORMS = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of an engine's kernels
 MOST_FACTOR = 3  # of the integers in a product's left matrix
-
-
-def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
-    """The peers of every workload, layer and N among the points; only those of ``precisions``, if any."""
-    places = dict.fromkeys((point.workload, point.layer, point.N, point.data) for point in points)
-    names = [(peer_name(layout, precision), precision) for precision, layout in product(DTYPES, LAYOUTS)]
-    return [
-        Point(workload, layer, N, name, TRANSFER, precision, {}, data=data)
-        for workload, layer, N, data in places
-        for name, precision in [*names, (GEMM, "fp32")]
-        if not precisions or precision in precisions
-    ]
-
-
-def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[LayerSequence]:
-    """The points' layers in one graph, where a workload and N has several; ``precisions`` as in ``peer_points``."""
-    layers: dict[tuple[str, int, str], dict[int, None]] = {}
-    for point in points:
-        layers.setdefault((point.workload, point.N, point.data), {})[point.layer] = None
-    return [
-        sequence_of(workload, tuple(numbers), N, precision, layout, data)
-        for (workload, N, data), numbers in layers.items()
-        for precision, layout in product(DTYPES, LAYOUTS)
-        if len(numbers) > 1 and (not precisions or precision in precisions)
-    ]
-
-
-def sequence_of(
-    workload: str, layers: tuple[int, ...], N: int, precision: str, layout: str, data: str = UNIFORM
-) -> LayerSequence:
-    """Layers of a workload in one graph, each with its own N images."""
-    name = peer_name(layout, precision) + SEQUENCE_SUFFIX
-    return LayerSequence(workload, layers, N, name, TRANSFER, precision, data=data)
 
 
 def import_torch(executor: Executor) -> Any:
@@ -131,15 +93,15 @@ class TorchRunner:
             "engines": "all",
         }
 
-    def key(self, point: Point | LayerSequence) -> str:
+    def key(self, point: PeerPoint | PeerSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in each_layer(point)]
-        tolerances = [PRECISIONS[point.precision].tolerance(each.conv.K) for each in each_layer(point)]
+        shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in point.points()]
+        tolerances = [PRECISIONS[point.precision].tolerance(each.conv.K) for each in point.points()]
         settings = self._runner.settings.key()
         code = code_of(type(self), type(self._runner))
         return digest([self.versions(), self.executor.header(), settings, code, point.rung, shapes, tolerances])
 
-    def record(self, point: Point | LayerSequence) -> Record:
+    def record(self, point: PeerPoint | PeerSequence) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
         try:
             return attempted(point, self.key(point), lambda: self._measured(point))
@@ -147,14 +109,14 @@ class TorchRunner:
             with suppress(RuntimeError), self._torch.cuda.device(self.executor.number):  # a fault loses the context
                 self._torch.cuda.empty_cache()
 
-    def _measured(self, point: Point | LayerSequence) -> Record:
-        for each in each_layer(point):
+    def _measured(self, point: PeerPoint | PeerSequence) -> Record:
+        for each in point.points():
             if reason := self._runner.beyond_host_memory(each):
                 raise Skip(reason)
         layers, peer = self._layers(point), self.versions()
         with self._ready(point.rung):
             needed = self._bytes_needed(point)
-            if point.rung == GEMM:
+            if point.entry.is_product:
                 best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].seed), point)
                 peer |= best.pop("found")
             else:
@@ -167,11 +129,11 @@ class TorchRunner:
         whole = {"pieces": 1, "images_per_piece": point.N, "planned_constants": {}, "launches": []}
         return {**best, **whole, "device_bytes": needed, "peer": peer}
 
-    def _layers(self, point: Point | LayerSequence) -> list[Layer]:
+    def _layers(self, point: PeerPoint | PeerSequence) -> list[Layer]:
         """Data of the point's layers; those of the last point are kept: the next peers share them."""
-        asked = [(each.workload, each.layer, each.data) for each in each_layer(point)]
+        asked = [(each.workload, each.layer, each.data) for each in point.points()]
         if self._kept[0] != asked:
-            self._kept = asked, [self._runner.layer(each) for each in each_layer(point)]
+            self._kept = asked, [self._runner.layer(each) for each in point.points()]
         return self._kept[1]
 
     @contextmanager
@@ -188,21 +150,20 @@ class TorchRunner:
             except RuntimeError as error:
                 raise LaunchError(f"{what}: {first_line(error)}") from None
 
-    def _bytes_needed(self, point: Point | LayerSequence) -> int:
+    def _bytes_needed(self, point: PeerPoint | PeerSequence) -> int:
         """Bytes of the arrays, without workspaces; raises Skip if they exceed the memory budget."""
         self.executor.flush()  # allocates the flush buffer before the point's own arrays
-        needed = sum(nbytes(each.conv, point) for each in each_layer(point))
+        needed = sum(nbytes(each.conv, point) for each in point.points())
         budget = self._runner.memory_budget()
         if needed > budget:
             raise Skip(f"needs {needed / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}")
         return needed
 
-    def _work(self, point: Point | LayerSequence, layers: Sequence[Layer], padded: bool) -> Work:
+    def _work(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer], padded: bool) -> Work:
         """The point's convolutions, ready to be enqueued."""
-        layout = point.rung.split("-")[1]
-        return convolutions(self._torch, layers, point.N, layout, point.precision, padded=padded)
+        return convolutions(self._torch, layers, point.N, point.entry.layout, point.precision, padded=padded)
 
-    def _ran(self, make: Callable[[], Work], point: Point | LayerSequence) -> Record:
+    def _ran(self, make: Callable[[], Work], point: PeerPoint | PeerSequence) -> Record:
         """Captures, checks and times a work, then frees its memory."""
         torch, settings = self._torch, self._runner.settings
         work, graph = make(), torch.cuda.CUDAGraph(keep_graph=True)
@@ -257,14 +218,9 @@ def workspace_of(torch: Any, work: Work) -> int:
     return int(most - kept)
 
 
-def each_layer(point: Point | LayerSequence) -> list[Point]:
-    """A point per layer."""
-    return point.points() if isinstance(point, LayerSequence) else [point]
-
-
-def nbytes(conv: Conv, point: Point | LayerSequence) -> int:
+def nbytes(conv: Conv, point: PeerPoint | PeerSequence) -> int:
     """Bytes of a layer's input, filters and output; a product's input has K values per output pixel."""
-    inputs = conv.K * point.N * conv.E * conv.F if point.rung == GEMM else prod(conv.x_shape(point.N))
+    inputs = conv.K * point.N * conv.E * conv.F if point.entry.is_product else prod(conv.x_shape(point.N))
     elements = inputs + prod(conv.w_shape()) + prod(conv.y_shape(point.N))
     return elements * np.dtype(DTYPES[point.precision]).itemsize
 
@@ -356,10 +312,11 @@ class OnDevice:
         return found
 
 
+Integers = tuple[Values, Values, Values | None, Values]  # inputs, filters, bias, and the outputs due
+
+
 @lru_cache(maxsize=16)
-def integers(
-    conv: Conv, images: int, precision: str, seed: int, scaled: bool
-) -> tuple[Values, Values, Values | None, Values]:
+def integers(conv: Conv, images: int, precision: str, seed: int, scaled: bool) -> Integers:
     """Images, filters and bias on which the class is exact, and the outputs, float32; the border in memory is zero.
 
     ``scaled`` multiplies them by powers of two, for engines that sum products: a transform may combine images.
@@ -388,20 +345,19 @@ def exact_of(
         each.put(torch, x, w, bias)
     for output, layer, numbers in zip(run(), layers, given, strict=True):
         tolerance = PRECISIONS[precision].tolerance(layer.conv.K) if transforms else 0.0
-        wrong += wrong_outputs(layer.conv, OnDevice(output), *numbers, tolerance)
+        wrong += wrong_outputs(layer.conv, OnDevice(output), numbers, tolerance)
     for each, layer in zip(operands, layers, strict=True):
         each.put(torch, layer.x[:N], layer.w, layer.bias)
     within = max(PRECISIONS[precision].tolerance(layer.conv.K) for layer in layers)
     return {"images": images, "wrong": wrong} | ({"within": within} if transforms else {})
 
 
-def wrong_outputs(
-    conv: Conv, y: Values | OnDevice, x: Values, w: Values, bias: Values | None, due: Values, tolerance: float
-) -> int:
-    """The number of outputs ``[N][M][E][F]``, of repeated images, that differ from those ``due`` beyond the tolerance.
+def wrong_outputs(conv: Conv, y: Values | OnDevice, numbers: Integers, tolerance: float) -> int:
+    """The number of outputs ``[N][M][E][F]``, of repeated images, that differ from those due beyond the tolerance.
 
     ``tolerance`` is in units of the norms of patch and filter.
     """
+    x, w, bias, due = numbers
     filters, patches = filter_norms(w, bias)[:, None, None], patch_norms(conv, x)
 
     def of_image(image: int) -> int:

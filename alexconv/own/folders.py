@@ -1,5 +1,8 @@
 """Rungs from outside the package: a folder that ``--ladder`` names, or another package's entry point.
 
+A command's ladder is a value, made once from its options (``ladder_of``): this package's rungs, those of other packages
+and the user's own.
+
 A folder has an entry file ``ladder.py`` with ``RUNGS``, a sequence of Rung whose files lie in the folder.  A package
 has an entry point of the group ``alexconv.rungs`` that is such a sequence, with absolute paths.
 """
@@ -7,26 +10,42 @@ has an entry point of the group ``alexconv.rungs`` that is such a sequence, with
 import argparse
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, RUNGS, join
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
+from alexconv.own import SIGNATURE, SIGNATURES
 
 ENTRY_FILE = "ladder.py"
+LADDER_OPTION, KERNEL_OPTION = "--ladder", "--kernel"
 GROUP = "alexconv.rungs"
-SIGNATURE = "ece408"
-SIGNATURES = {SIGNATURE: "conv_forward(y, x, w, B, M, C, H, W, K, S)"}  # of courses, for --kernel
 
 
-class AddLadder(argparse.Action):
-    """The option ``--ladder FOLDER``: parsing it adds the folder's rungs to the ladder."""
+class Source(NamedTuple):
+    """An option that adds rungs, as typed, and the signature of a ``--kernel`` file's host function."""
+
+    option: str
+    value: str
+    signature: str
+
+    def rungs(self) -> list[Rung]:
+        """Its rungs; raises UsageError."""
+        if self.option == LADDER_OPTION:
+            return rungs_of(Path(self.value))
+        from alexconv.own.wrapping import wrapped  # compiles
+
+        return [wrapped(Path(self.value), self.signature)]
+
+
+class AddSource(argparse.Action):
+    """Keeps an option's values, and all Sources in the order in which they are typed as ``own``."""
 
     def __call__(
         self,
@@ -35,37 +54,36 @@ class AddLadder(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Registers the rungs; raises UsageError."""
+        """Adds a value."""
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), values])
-        register(self.rungs(values, namespace), values)
-
-    def rungs(self, value: str, namespace: argparse.Namespace) -> list[Rung]:
-        """The folder's rungs; raises UsageError."""
-        return rungs_of(Path(value))
-
-
-class AddKernel(AddLadder):
-    """The option ``--kernel FILE``: a plain CUDA file with a course's signature."""
-
-    def rungs(self, value: str, namespace: argparse.Namespace) -> list[Rung]:
-        """The file's rung; raises UsageError."""
-        from alexconv.own.wrapping import wrapped  # compiles
-
-        return [wrapped(Path(value), namespace.signature)]
+        namespace.own = [*namespace.own, Source(self.option_strings[0], values, namespace.signature)]
 
 
 def add_own(options: argparse.ArgumentParser) -> None:
-    """Adds the options for the user's own rungs to a command, and registers those of installed packages."""
+    """Adds the options for the user's own rungs to a command."""
     add = options.add_argument_group("rungs of your own (docs/own-kernels.md)").add_argument
-    add("--ladder", action=AddLadder, metavar="FOLDER", help="a folder with a ladder.py; repeatable")
-    add("--kernel", action=AddKernel, metavar="FILE", help="a CUDA file with kernels and a host function; repeatable")
+    add(LADDER_OPTION, action=AddSource, metavar="FOLDER", help="a folder with a ladder.py; repeatable")
+    add(
+        KERNEL_OPTION,
+        action=AddSource,
+        metavar="FILE",
+        help="a CUDA file with kernels and a host function; repeatable",
+    )
     add(
         "--signature",
         default=SIGNATURE,
         choices=SIGNATURES,
         help=f"host function of the --kernel files after this option; {SIGNATURE}: {SIGNATURES[SIGNATURE]}",
     )
-    register_installed()
+    options.set_defaults(own=[])
+
+
+def ladder_of(options: argparse.Namespace) -> Ladder:
+    """The ladder of a command line: this package's rungs, other packages' and its own.  Raises UsageError."""
+    ladder = installed_ladder()
+    for source in options.own:
+        ladder = ladder.with_rungs(source.rungs(), source.value)
+    return ladder
 
 
 def rungs_of(folder: Path) -> list[Rung]:
@@ -94,20 +112,6 @@ def _line(error: Exception, file: Path) -> str:
     return f"{file}:{lines[-1]}" if lines else str(file)
 
 
-def register(rungs: Iterable[Rung], source: object) -> None:
-    """Adds rungs to the ladder; adding the same rungs again is fine.  Raises UsageError for a name that is taken."""
-    for rung in rungs:
-        known = RUNGS.get(rung.name)
-        if known and known.path == rung.path:
-            continue
-        taken = {*RUNGS, *ALIASES}
-        if taken & {rung.name, rung.alias}:
-            raise UsageError(f"{source}: the ladder already has the rung {rung.name} or alias {rung.alias}")
-        if not rung.path.is_file():
-            raise UsageError(f"{source}: the rung {rung.name} has no file {rung.path}")
-        join(rung)
-
-
 @cache
 def of_packages() -> tuple[EntryPoint, ...]:
     """The entry points of packages with rungs; searches all packages, once."""
@@ -119,11 +123,14 @@ def installed() -> list[str]:
     return sorted(f"{point.value} {point.dist.version if point.dist else ''}" for point in of_packages())
 
 
-def register_installed() -> None:
-    """Adds the rungs of installed packages; raises UsageError for a package whose entry point fails."""
+@cache
+def installed_ladder() -> Ladder:
+    """The rungs of this package and of other packages; raises UsageError for a package whose entry point fails."""
+    ladder = LADDER
     for point in of_packages():
         try:
             rungs: Sequence[Rung] = point.load()
         except Exception as error:
             raise UsageError(f"entry point {point.name} of {point.value}: {type(error).__name__}: {error}") from None
-        register(rungs, point.name)
+        ladder = ladder.with_rungs(rungs, point.name)
+    return ladder

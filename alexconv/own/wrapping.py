@@ -25,7 +25,7 @@ from alexconv.executors.host.runtime import HostRuntime
 from alexconv.files import contents
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Dims, Launch, Rung
-from alexconv.own.folders import SIGNATURE, SIGNATURES
+from alexconv.own import SIGNATURE, SIGNATURES
 from alexconv.paths import cache_dir
 from alexconv.shapes import Conv
 

@@ -1,26 +1,28 @@
 """Points, and the parsing of the options that choose them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from enum import Enum
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from alexconv.data import DATA_SETS, UNIFORM, data_set
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, RUNGS, TRANSFER_ALIASES, Ladder
 from alexconv.kernels.problem import H200, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.peers import Peer
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
-from alexconv.records.labels import changed_constants, label_with, of_data
+from alexconv.records.labels import changed_constants, label_of, of_data
 from alexconv.records.store import AXES, DATA
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
-GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
-
+PAGEABLE = "pageable"
 ALL_LAYERS = "all"
 _LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
@@ -30,27 +32,66 @@ Selected = tuple[Rung, str | None]  # a rung, and the transfer that its alias im
 TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
 
 
-@dataclass(frozen=True)
-class Point:
-    """One measurement to make: it can be described, run and recorded on its own.
+class Kind(Enum):
+    """What computes a point: a rung of the ladder, or another library."""
 
-    ``device`` is the one whose defaults the constants start from; it is not an axis, since the constants are.
-    """
+    RUNG, PEER = "rung", "peer"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N images of a layer, from a data set.  Points of the same batch share inputs and reference."""
 
     workload: str
     layer: int
+    conv: Conv
     N: int
-    rung: str
-    transfer: str
-    precision: str
-    constants: dict[str, int] = field(hash=False)
-    device: Device = field(default=H200, compare=False, repr=False)
     data: str = UNIFORM
+
+
+@dataclass(frozen=True)
+class _OfBatch:
+    """What a rung's and a peer's points have in common.  Constants, which a peer has none of, are no part of a hash."""
+
+    batch: Batch
+    entry: Rung | Peer
+    transfer: str = PAGEABLE
+    constants: dict[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def workload(self) -> str:
+        """The workload's name."""
+        return self.batch.workload
+
+    @property
+    def layer(self) -> int:
+        """The layer's number, from 1."""
+        return self.batch.layer
 
     @property
     def conv(self) -> Conv:
         """The layer's shape."""
-        return WORKLOADS[self.workload].layer(self.layer)
+        return self.batch.conv
+
+    @property
+    def N(self) -> int:
+        """The number of images."""
+        return self.batch.N
+
+    @property
+    def data(self) -> str:
+        """The name of the data set."""
+        return self.batch.data
+
+    @property
+    def rung(self) -> str:
+        """The name of what computes it, in a record the axis of this name."""
+        return self.entry.name
+
+    @property
+    def precision(self) -> str:
+        """The error class that is checked."""
+        return self.entry.precision
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it."""
@@ -59,38 +100,99 @@ class Point:
 
     def changed(self) -> list[str]:
         """The constants that differ from the rung's defaults today."""
-        return list(changed_constants(self.rung, self.constants, self.conv, self.N, self.device))
-
-    def points(self) -> list["Point"]:
-        """The point itself; a ``LayerSequence`` has several."""
-        return [self]
+        return []
 
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        # a record's point may be a sequence, which has no single shape, or a peer, which has no constants
-        rung = self.rung
-        if rung in RUNGS:
-            rung = label_with(rung, changed_constants(rung, self.constants, self.conv, self.N, self.device))
-        return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}{of_data(self.data)}"
+        return label_of(self.axes(), {name: self.constants[name] for name in self.changed()})
 
 
 @dataclass(frozen=True)
-class LayerSequence:
+class Point(_OfBatch):
+    """One measurement to make: a batch computed by a rung.  It can be described, run and recorded on its own.
+
+    ``device`` is the one whose defaults the constants start from; it is not an axis, since the constants are.
+    """
+
+    kind: ClassVar[Literal[Kind.RUNG]] = Kind.RUNG
+    entry: Rung
+    device: Device = field(default=H200, compare=False, repr=False)
+
+    @classmethod
+    def with_defaults(cls, batch: Batch, rung: Rung, device: Device = H200) -> "Point":
+        """A rung with its defaults for a batch and a device."""
+        return cls(batch, rung, PAGEABLE, rung.resolve(batch.conv, {}, batch.N, device), device)
+
+    @classmethod
+    def from_axes(cls, axes: Mapping[str, Any], ladder: Ladder = LADDER) -> "Point":
+        """The point of a record whose rung is of the ladder."""
+        workload, number = WORKLOADS[axes["workload"]], axes["layer"]
+        (batch,) = batches_of(workload, [number], [axes["N"]], [axes.get(DATA, UNIFORM)])
+        return cls(batch, ladder.named[axes["rung"]], axes["transfer"], axes["constants"])
+
+    def bound(self, device: Device) -> BoundRung:
+        """The rung with the point's shape and constants, on a device."""
+        return BoundRung(self.entry, self.conv, self.constants, device)
+
+    def changed(self) -> list[str]:
+        """The constants that differ from the rung's defaults today."""
+        return list(changed_constants(self.entry, self.constants, self.conv, self.N, self.device))
+
+    def points(self) -> list["Point"]:
+        """The point itself; a sequence has several."""
+        return [self]
+
+
+@dataclass(frozen=True)
+class PeerPoint(_OfBatch):
+    """One measurement to make of another library's implementation.
+
+    It copies nothing: reports put it next to the rungs under the study's transfer.
+    """
+
+    kind: ClassVar[Literal[Kind.PEER]] = Kind.PEER
+    entry: Peer
+
+    def points(self) -> list["PeerPoint"]:
+        """The point itself; a sequence has several."""
+        return [self]
+
+
+Chosen = TypeVar("Chosen", Point, PeerPoint)
+
+
+@dataclass(frozen=True)
+class LayerSequence(Generic[Chosen]):
     """Several layers measured as one sequence, N images each.  Its ``layer`` in a record is their range as text."""
 
-    workload: str
-    layers: tuple[int, ...]
-    N: int
     rung: str
-    transfer: str
     precision: str
-    constants: dict[str, int] = field(default_factory=dict, hash=False)
-    data: str = UNIFORM
+    chosen: tuple[Chosen, ...]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers' numbers."""
+        return tuple(point.layer for point in self.chosen)
+
+    @property
+    def batch(self) -> Batch:
+        """The first layer's batch, whose workload, number of images and data set the others share."""
+        return self.chosen[0].batch
+
+    @property
+    def N(self) -> int:
+        """The number of images."""
+        return self.batch.N
+
+    @property
+    def transfer(self) -> str:
+        """The transfer of all layers."""
+        return self.chosen[0].transfer
 
     def axes(self) -> dict[str, Any]:
-        """The point as a record holds it."""
-        axes = asdict(self)
-        return {"workload": axes.pop("workload"), "layer": layer_range(axes.pop("layers")), **axes}
+        """The point as a record holds it; the layers' constants are elsewhere in the record."""
+        layers = {"layer": layer_range(self.layers), "rung": self.rung, "precision": self.precision}
+        return {**self.chosen[0].axes(), **layers, "constants": {}}
 
     def changed(self) -> list[str]:
         """None: constants are those of its layers."""
@@ -98,18 +200,32 @@ class LayerSequence:
 
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        of = of_data(self.data)
-        return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}{of}"
+        of = of_data(self.batch.data)
+        return f"{self.batch.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}{of}"
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[Chosen]:
         """Each layer as a separate point."""
-        rest = (self.N, self.rung, self.transfer, self.precision, self.constants)
-        return [Point(self.workload, layer, *rest, data=self.data) for layer in self.layers]
+        return list(self.chosen)
 
 
-def peer_name(layout: str, precision: str) -> str:
-    """The name of a peer's convolution."""
-    return f"torch-{layout}-{precision}"
+class RungSequence(LayerSequence[Point]):
+    """Layers, each with its rung and constants."""
+
+    kind: ClassVar[Literal[Kind.RUNG]] = Kind.RUNG
+
+
+class PeerSequence(LayerSequence[PeerPoint]):
+    """Layers, all by the same peer."""
+
+    kind: ClassVar[Literal[Kind.PEER]] = Kind.PEER
+
+    @property
+    def entry(self) -> Peer:
+        """The peer."""
+        return self.chosen[0].entry
+
+
+AnyPoint = Point | PeerPoint | RungSequence | PeerSequence
 
 
 def layer_range(layers: Sequence[int]) -> str:
@@ -183,36 +299,42 @@ def choose_data(text: str) -> list[str]:
     return list(dict.fromkeys(data_set(word).name for word in words))
 
 
-def choose_rungs(text: str) -> list[Selected]:
+def choose_rungs(text: str, ladder: Ladder = LADDER) -> list[Selected]:
     """Rungs by name, alias or family, or ``all``, each with the transfer that its alias implies, if any.
 
     A name that a rung and a family share is the rung's; ``family:igemm`` is always the family.  Raises UsageError for
     an unknown word.
     """
-    words = rungs_by_word()
+    words = rungs_by_word(ladder)
     chosen: dict[tuple[str, str | None], Selected] = {}
     for word in text.split(","):
         if word not in words:
             guess = f"; did you mean {' or '.join(near)}?" if (near := near_words(word, words)) else ":"
-            families = ", ".join(sorted({rung.family for rung in LADDER}))
+            families = ", ".join(sorted({rung.family for rung in ladder}))
             raise UsageError(f"unknown rung {word!r}{guess} alexconv run --list has all; families are {families}")
         chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in words[word]}
     return list(chosen.values())
 
 
-def rungs_by_word() -> dict[str, tuple[Selected, ...]]:
+def rungs_by_word(ladder: Ladder) -> dict[str, tuple[Selected, ...]]:
     """What each word selects."""
     families: dict[str, tuple[Selected, ...]] = {}
-    for rung in LADDER:
+    for rung in ladder:
         families[rung.family] = (*families.get(rung.family, ()), (rung, None))
+    named = ladder.named
     return {
-        "all": tuple((rung, None) for rung in LADDER),
+        "all": tuple((rung, None) for rung in ladder),
         **{f"{FAMILY}:{name}": rungs for name, rungs in families.items()},
         **families,
-        **{alias: ((RUNGS[name], None),) for alias, name in ALIASES.items()},
-        **{alias: ((RUNGS[name], transfer),) for alias, (name, transfer) in TRANSFER_ALIASES.items()},
-        **{name: ((rung, None),) for name, rung in RUNGS.items()},
+        **{alias: ((named[name], None),) for alias, name in ladder.aliases.items()},
+        **{alias: ((named[name], transfer),) for alias, (name, transfer) in TRANSFER_ALIASES.items()},
+        **{name: ((rung, None),) for name, rung in named.items()},
     }
+
+
+def of_precisions(rungs: Iterable[Selected], precisions: Container[str]) -> list[Selected]:
+    """The rungs of these error classes; all of them if there are none."""
+    return [(rung, transfer) for rung, transfer in rungs if not precisions or rung.precision in precisions]
 
 
 def near_words(word: str, words: Mapping[str, tuple[Selected, ...]]) -> list[str]:
@@ -231,9 +353,9 @@ def choose_transfers(text: str) -> list[Transfer]:
         raise UsageError(str(error)) from None
 
 
-def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
+def parse_constants(texts: Sequence[str], ladder: Ladder = LADDER) -> dict[str, list[int]]:
     """``NAME=V1,V2`` texts as lists of values by constant, without repeats; raises UsageError."""
-    known = {constant.name for rung in LADDER for constant in rung.constants}
+    known = {constant.name for rung in ladder for constant in rung.constants}
     chosen: dict[str, list[int]] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -247,53 +369,63 @@ def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
     return chosen
 
 
-def refuse_unused(constants: Iterable[str], points: Sequence[Point]) -> None:
+def refuse_unused(constants: Iterable[str], points: Iterable[Point]) -> None:
     """Raises UsageError for a chosen constant that no rung of the points has."""
-    rungs = list(dict.fromkeys(point.rung for point in points))
-    had = {constant.name for rung in rungs for constant in RUNGS[rung].constants}
+    rungs = list(dict.fromkeys(point.entry for point in points))
+    had = {constant.name for rung in rungs for constant in rung.constants}
     if unused := [name for name in constants if name not in had]:
-        raise UsageError(f"{', '.join(unused)}: no constant of {', '.join(rungs) or 'any rung chosen'}")
+        names = ", ".join(rung.name for rung in rungs)
+        raise UsageError(f"{', '.join(unused)}: no constant of {names or 'any rung chosen'}")
 
 
-def expand(
-    workload: str,
-    layers: Sequence[int],
-    batches: Sequence[int],
-    rungs: Sequence[tuple[Rung, str | None]],
-    transfers: Sequence[Transfer],
-    constants: Mapping[str, Sequence[int]],
-    precisions: Sequence[str] = (),
-    tuned: TunedConstants | None = None,
-    device: Device = H200,
-    data: Sequence[str] = (UNIFORM,),
-) -> list[Point]:
-    """Every combination once, in the order layer, data, N, rung, transfer; raises UsageError for a bad constant.
+def batches_of(
+    workload: Workload, layers: Iterable[int], batches: Iterable[int], data: Iterable[str] = (UNIFORM,)
+) -> list[Batch]:
+    """Every layer with every data set and number of images, in this order."""
+    places = product(layers, data, batches)
+    return [Batch(workload.name, layer, workload.layer(layer), N, name) for layer, name, N in places]
 
-    Constants come from ``constants``, else from ``tuned`` for the rung, shape and batch size, else from the rung's
+
+@dataclass(frozen=True)
+class ConstantSource:
+    """Where the constants of rungs come from.
+
+    From ``chosen``, each value in turn; else from ``tuned`` for the rung, shape and batch size; else from the rung's
     defaults for ``device``.
     """
 
-    def combinations() -> Iterator[Point]:
-        for layer, values_of, N, (rung, own_transfer) in product(layers, data, batches, rungs):
-            if precisions and rung.precision not in precisions:
-                continue
-            conv = WORKLOADS[workload].layer(layer)
-            found = tuned(rung, conv, N) if tuned else {}
-            names = [constant.name for constant in rung.constants if constant.name in constants]
-            for values in product(*(constants[name] for name in names)):
-                try:
-                    wanted = {**found, **dict(zip(names, values, strict=True))}
-                    resolved = rung.resolve(conv, wanted, N, device)
-                except ValueError as error:
-                    raise UsageError(str(error)) from None
-                for transfer in [own_transfer] if own_transfer else [t.name for t in transfers]:
-                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved, device, values_of)
+    chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    tuned: TunedConstants | None = None
+    device: Device = H200
 
-    unique: list[Point] = []
-    for point in combinations():
-        if point not in unique:
-            unique.append(point)
-    return unique
+    def constants(self, rung: Rung, conv: Conv, N: int) -> Iterator[dict[str, int]]:
+        """Every combination of a rung's constants; raises UsageError for a value outside its choices."""
+        known = self.tuned(rung, conv, N) if self.tuned else {}
+        names = [constant.name for constant in rung.constants if constant.name in self.chosen]
+        for values in product(*(self.chosen[name] for name in names)):
+            try:
+                yield rung.resolve(conv, {**known, **dict(zip(names, values, strict=True))}, N, self.device)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+
+
+DEFAULTS = ConstantSource()
+
+
+def expand(
+    batches: Iterable[Batch],
+    rungs: Iterable[Selected],
+    transfers: Sequence[Transfer],
+    source: ConstantSource = DEFAULTS,
+) -> list[Point]:
+    """Every combination once, in the order batch, rung, constants, transfer; raises UsageError for a bad constant."""
+    points = (
+        Point(batch, rung, transfer, constants, source.device)
+        for batch, (rung, own_transfer) in product(batches, rungs)
+        for constants in source.constants(rung, batch.conv, batch.N)
+        for transfer in ([own_transfer] if own_transfer else [each.name for each in transfers])
+    )
+    return list(dict.fromkeys(points))
 
 
 def study_points(study: str, batches: Sequence[int], device: Device = H200) -> list[Point]:
@@ -301,16 +433,14 @@ def study_points(study: str, batches: Sequence[int], device: Device = H200) -> l
     if study not in STUDY_WORKLOADS:
         raise UsageError(f"unknown study {study!r}: choose from {', '.join(STUDY_WORKLOADS)}")
     workload = WORKLOADS[STUDY_WORKLOADS[study]]
+    variants = [variant for (name, _), variant in PUBLISHED.items() if name == study]
     points: list[Point] = []
-    for number, N in product(range(1, len(workload.layers) + 1), batches or workload.batches):
-        for variant in (variant for (name, _), variant in PUBLISHED.items() if name == study):
-            rung = RUNGS[variant.rung]
+    for batch in batches_of(workload, range(1, len(workload.layers) + 1), batches or workload.batches):
+        for variant in variants:
             of_layer = {
-                name: value[number - 1] if isinstance(value, tuple) else value
+                name: (value[batch.layer - 1] if isinstance(value, tuple) else value,)
                 for name, value in variant.constants.items()
             }
-            resolved = rung.resolve(workload.layer(number), of_layer, N, device)
-            point = Point(workload.name, number, N, rung.name, variant.transfer, rung.precision, resolved, device)
-            if point not in points:
-                points.append(point)
-    return points
+            selected = [(RUNGS[variant.rung], variant.transfer)]
+            points += expand([batch], selected, (), ConstantSource(of_layer, device=device))
+    return list(dict.fromkeys(points))

@@ -26,15 +26,17 @@ from rich.progress import track
 from alexconv.cli import display
 from alexconv.cli.point_options import GPU_BATCH, add_constants, add_layers, add_rungs, points_of
 from alexconv.errors import UsageError
+from alexconv.kernels.ladder import Ladder
+from alexconv.kernels.problem import Device
 from alexconv.messages import plural
 from alexconv.options import command_line, exits_cleanly, program
-from alexconv.own.folders import add_own
-from alexconv.planning.points import parse_constants
-from alexconv.predict import accuracy, gpu, predictions
-from alexconv.predict.predictions import KernelCache, predict_points
+from alexconv.own.folders import add_own, ladder_of
+from alexconv.planning.points import ConstantSource, Point, parse_constants
+from alexconv.predict import accuracy, gpu
+from alexconv.predict.predictions import KernelCache, predict_points, recorded
 from alexconv.predict.tables import show_lines, show_predictions
 from alexconv.records import environment
-from alexconv.records.store import RecordFile, read
+from alexconv.records.store import RecordFile, Records, read
 
 MODULE = "alexconv.predict"
 DEFAULT_OUT = Path("study/predictions.jsonl")
@@ -61,20 +63,27 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
+def points_asked_for(
+    options: argparse.Namespace, ladder: Ladder, device: Device, measured: Records | None
+) -> list[Point]:
+    """The points of measured records, else those that the options choose; raises UsageError."""
+    if measured:
+        records = accuracy.measured_points(measured, ladder).values()
+        return [Point.from_axes(accuracy.planned_point(record), ladder) for record in records]
+    source = ConstantSource(parse_constants(options.set, ladder), device=device)
+    return points_of(options, ladder, GPU_BATCH, source)
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and predicts; returns the exit status, 1 where every point is refused."""
     options = parser().parse_args(arguments)
-    chosen = gpu.load(options.gpu)
+    chosen, ladder = gpu.load(options.gpu), ladder_of(options)
     console, errors = display.console(), display.console(stderr=True)
     if not chosen.tested:
         errors.print(f"{chosen.name}: its description was never compared with measurements", soft_wrap=True)
     measured = read(options.compare) if options.compare else None
-    points = (
-        [accuracy.as_point(accuracy.planned_point(record)) for record in accuracy.measured_points(measured).values()]
-        if measured
-        else points_of(options, GPU_BATCH, chosen.device, constants=parse_constants(options.set))
-    )
+    points = points_asked_for(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
     known = accuracy.predictions_in(file.previous) if measured else {}
     wanted = [point for point in points if accuracy.identity(point.axes()) not in known]
@@ -84,15 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache = KernelCache()
     point_predictions = []
     tracked = track(wanted, "predicting", console=errors, transient=True, disable=not errors.is_terminal)
-    for prediction in predict_points(tracked, chosen, cache):
-        file.header(predictions.TYPE, {**prediction.record(), **headers})
+    for prediction in recorded(predict_points(tracked, chosen, cache), file, headers):
         point_predictions.append(prediction)
         if measured is None:
             show_predictions(console, [prediction])
             if options.lines:
                 show_lines(console, prediction, cache)
     if measured:
-        compared = accuracy.pairs(measured, read([options.out]))
+        compared = accuracy.pairs(measured, read([options.out]), ladder)
         if not compared:
             raise UsageError("the record files have no point that can be predicted")
         print("\n".join(accuracy.table(compared)))

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean, median
 
-from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.points import Point
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.predict.predictions import TYPE
 from alexconv.predict.split import held_out
 from alexconv.records.statistics import summarize
@@ -21,6 +20,7 @@ class Pair:
     """A point's predicted and measured milliseconds; ``predicted`` is None where the model refuses the rung."""
 
     point: Record
+    family: str  # of its rung
     predicted: float | None
     measured: float
     reason: str | None = None
@@ -34,16 +34,11 @@ class Pair:
     @property
     def held_out(self) -> bool:
         """Whether the point was kept from the development of the model."""
-        return held_out(self.point["workload"], self.point["layer"], self.point["rung"])
-
-    @property
-    def family(self) -> str:
-        """The family of the point's rung."""
-        return RUNGS[self.point["rung"]].family
+        return held_out(self.point["workload"], self.point["layer"], self.family)
 
 
-def measured_points(records: Records) -> dict[str, Record]:
-    """The records of points that were timed in one piece and whose rung still exists, by what was computed.
+def measured_points(records: Records, ladder: Ladder = LADDER) -> dict[str, Record]:
+    """The records of points that were timed in one piece, of rungs that the ladder has, by what was computed.
 
     If a point was measured several times, the last one counts.
     """
@@ -51,7 +46,8 @@ def measured_points(records: Records) -> dict[str, Record]:
     for record in records.latest():
         point = record["point"]
         timed = record["status"] == "ok" and record.get("samples", {}).get("kernel") and record.get("pieces") == 1
-        if timed and point["transfer"] == TRANSFER and point["rung"] in RUNGS and isinstance(point["layer"], int):
+        known = point["rung"] in ladder.named and isinstance(point["layer"], int)
+        if timed and known and point["transfer"] == TRANSFER:
             timed_records[identity(planned_point(record))] = record
     return timed_records
 
@@ -59,11 +55,6 @@ def measured_points(records: Records) -> dict[str, Record]:
 def planned_point(record: Record) -> Record:
     """The axes of a record's point, with the constants that were used."""
     return {**record["point"], "constants": record.get("planned_constants") or record["point"]["constants"]}
-
-
-def as_point(axes: Record) -> Point:
-    """A point from its axes."""
-    return Point(**axes)
 
 
 def identity(point: Record) -> str:
@@ -77,14 +68,16 @@ def predictions_in(records: Records) -> dict[str, Record]:
     return {identity(record["point"]): record for record in headers}
 
 
-def pairs(measured: Records, predicted: Records) -> list[Pair]:
+def pairs(measured: Records, predicted: Records, ladder: Ladder = LADDER) -> list[Pair]:
     """Every measured point that has a prediction."""
+    found = []
     known = predictions_in(predicted)
-    return [
-        Pair(planned_point(record), known[name].get("ms"), median_ms(record), known[name].get("reason"))
-        for name, record in measured_points(measured).items()
-        if name in known
-    ]
+    for name, record in measured_points(measured, ladder).items():
+        if name in known:
+            point, prediction = planned_point(record), known[name]
+            family = ladder.named[point["rung"]].family
+            found.append(Pair(point, family, prediction.get("ms"), median_ms(record), prediction.get("reason")))
+    return found
 
 
 def median_ms(record: Record) -> float:
@@ -105,7 +98,7 @@ def groups(comparisons: Sequence[Pair]) -> list[Group]:
         return f"N = {N}", lambda pair: pair.point["N"] == N
 
     study = ("single", "multi", "tiles", "shared", "gemm")
-    families = list(dict.fromkeys(rung.family for rung in RUNGS.values()))
+    families = dict.fromkeys([*(rung.family for rung in LADDER), *(pair.family for pair in comparisons)])
     present_families = [name for name in families if any(pair.family == name for pair in comparisons)]
     batches = sorted({pair.point["N"] for pair in comparisons})
     return [

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.predict.accuracy import measured_points, median_ms, predictions_in
 from alexconv.records.store import Record, Records
 
@@ -29,21 +29,25 @@ class PredictedTime:
 
 
 def predicted_ladder(
-    predicted: Records, measured: Records | None = None, workload: str = "alexnet", N: int = 128
+    predicted: Records,
+    measured: Records | None = None,
+    workload: str = "alexnet",
+    N: int = 128,
+    ladder: Ladder = LADDER,
 ) -> list[PredictedTime]:
     """Each rung on each layer of a network, in the ladder's order, as far as there are predictions.
 
     Of several sets of constants, the one measured as fastest counts, or else the one predicted as fastest.
     """
-    times = {name: median_ms(record) for name, record in measured_points(measured).items()} if measured else {}
+    times = {name: median_ms(record) for name, record in measured_points(measured, ladder).items()} if measured else {}
     best: dict[tuple[str, int], PredictedTime] = {}
     for name, record in predictions_in(predicted).items():
         point = record["point"]
-        if (point["workload"], point["N"]) == (workload, N) and point["rung"] in RUNGS:
+        if (point["workload"], point["N"]) == (workload, N) and point["rung"] in ladder.named:
             time = predicted_time(record, times.get(name))
             key = time.rung, time.layer
             best[key] = min(best.get(key, time), time, key=slowness)
-    order = {rung: number for number, rung in enumerate(RUNGS)}
+    order = {rung: number for number, rung in enumerate(ladder.named)}
     return sorted(best.values(), key=lambda time: (order[time.rung], time.layer))
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from alexconv.errors import CompileError
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.points import Point
 from alexconv.predict import model
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.gpu import SECTOR, WARP, Gpu
 from alexconv.predict.native import STALLS
-from alexconv.records.store import Record
+from alexconv.records.store import Record, RecordWriter
 
 TYPE = "prediction"
 
@@ -30,7 +29,7 @@ class PointPrediction:
     @property
     def bound(self) -> BoundRung:
         """The point's rung, bound to its shape and constants."""
-        return BoundRung(RUNGS[self.point.rung], self.point.conv, self.point.constants, self.gpu.device)
+        return self.point.bound(self.gpu.device)
 
     @property
     def milliseconds(self) -> float:
@@ -150,8 +149,8 @@ def predict_points(
     ``kernels`` gives a bound rung's kernels.  Raises MissingTool.
     """
     for point in points:
-        bound = BoundRung(RUNGS[point.rung], point.conv, point.constants, gpu.device)
-        if reason := RUNGS[point.rung].unsuited(gpu.capability) or bound.refusal():
+        bound = point.bound(gpu.device)
+        if reason := point.entry.unsuited(gpu.capability) or bound.refusal():
             yield PointPrediction(point, gpu, reason=reason)
             continue
         try:
@@ -160,6 +159,13 @@ def predict_points(
             yield PointPrediction(point, gpu, reason=str(error))
             continue
         yield PointPrediction(point, gpu, launches)
+
+
+def recorded(predictions: Iterable[PointPrediction], file: RecordWriter, headers: Record) -> Iterator[PointPrediction]:
+    """The predictions, each recorded before the next one is made."""
+    for prediction in predictions:
+        file.header(TYPE, {**prediction.record(), **headers})
+        yield prediction
 
 
 class KernelCache:

@@ -6,8 +6,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from alexconv.kernels.problem import Device
+from alexconv.planning.points import Point
 from alexconv.predict import predictions
-from alexconv.predict.predictions import KernelCache, PointPrediction
+from alexconv.predict.gpu import of_device
+from alexconv.predict.predictions import KernelCache, PointPrediction, predict_points, recorded
+from alexconv.records.store import Record, RecordWriter
 
 LINES_SHOWN, STALLS_SHOWN = 16, 3
 
@@ -37,6 +41,12 @@ def show_predictions(console: Console, point_predictions: Iterable[PointPredicti
                 f"{launch.waves:.2f}",
             )
         console.print(table)
+
+
+def predict_run(console: Console, points: Iterable[Point], device: Device, file: RecordWriter, headers: Record) -> None:
+    """Predicts the kernel times of a run's points on its device; shows and records them."""
+    predicted = predict_points(points, of_device(device.name), KernelCache())
+    show_predictions(console, recorded(predicted, file, headers))
 
 
 def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:

@@ -30,8 +30,8 @@ from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.messages import plural
 from alexconv.options import command_line, exits_cleanly, natural, program
-from alexconv.own.folders import add_own
-from alexconv.planning.points import parse_constants
+from alexconv.own.folders import add_own, ladder_of
+from alexconv.planning.points import ConstantSource, parse_constants
 from alexconv.profile.gpu import cuda_profiles, launch_once
 from alexconv.profile.host import host_profiles
 from alexconv.profile.tables import show
@@ -78,13 +78,15 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and profiles; returns the exit status."""
     options = parser().parse_args(arguments)
+    ladder = ladder_of(options)
     if options.compare:
         print("\n".join(comparison(*options.compare)))
         return 0
     if options.blocks < 1:
         raise UsageError(f"--blocks must be 1 or more, not {options.blocks}")
     executor = choose_executor(options.backend, options.device, "trace")
-    points = points_of(options, executor.usual_batch, executor.device, constants=parse_constants(options.set))
+    source = ConstantSource(parse_constants(options.set, ladder), device=executor.device)
+    points = points_of(options, ladder, executor.usual_batch, source)
     runner = Runner(executor, points, Settings(baseline=False))
     if options.child:
         options.child.write_text(json.dumps(launch_once(runner, points)))

@@ -11,7 +11,6 @@ from alexconv.errors import LaunchError
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.interface import open_rung
-from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.runner import Runner
 from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
@@ -65,7 +64,7 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
     for point in points:
         with reporting_failures(point, problems.append):
             plan = runner.plan(point)
-            rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
+            rung, layer, transfer = point.entry, runner.layer(point), transfer_named(point.transfer)
             with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer) as opened:
                 copied, images = opened.buffers, plan.bound.micro_batch(plan.images_per_piece)
                 assert isinstance(copied, CopiedBuffers)

@@ -7,7 +7,6 @@ import numpy as np
 from alexconv.executors.host.buffers import HostBuffers, HostProgram
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.memory import HostBuffer
-from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.runner import Runner
 from alexconv.planning.planner import Plan
 from alexconv.planning.points import Point
@@ -32,7 +31,7 @@ def host_profiles(runner: Runner, points: Iterable[Point], blocks: int) -> Itera
 def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:
     """The traces of a point's kernels, by entry.  Inputs are zeros: accesses do not depend on them."""
     assert isinstance(executor, HostExecutor)
-    rung, conv = RUNGS[point.rung], point.conv
+    rung, conv = point.entry, point.conv
     program: HostProgram = executor.load(plan.bound)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images_per_piece), conv.w_shape()))
     bias = np.zeros(conv.M, rung.dtype) if conv.bias else None

@@ -69,7 +69,7 @@ def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table
     table = Table(*names, *shown.values(), title=title, box=SIMPLE_HEAD, caption=CAPTIONS.get(source))
     for profile in profiles:
         point = profile.point
-        label = rung_label(point.rung, point.constants, point.conv).replace("[", r"\[")
+        label = rung_label(point.entry, point.constants, point.conv).replace("[", r"\[")
         table.add_row(label, profile.entry, *(figure(profile.metrics.get(name)) for name in shown))
     return table
 

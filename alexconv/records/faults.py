@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from alexconv.errors import AlexconvError
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.records.labels import changed_in
 from alexconv.records.store import AXES, Record
 from alexconv.shapes import WORKLOADS
@@ -19,9 +20,9 @@ _RANGE = re.compile(r"[0-9]{1,3}([,-][0-9]{1,3})*")  # layers as text
 _NAME = re.compile(r"[\w:.+-]{1,100}")  # of rungs, transfers, precisions, constants
 
 
-def fault_of(record: Record) -> str | None:
+def fault_of(record: Record, ladder: Ladder = LADDER) -> str | None:
     """Why a point is invalid, or None."""
-    return first_fault(record, of_point)
+    return first_fault(record, partial(of_point, ladder=ladder))
 
 
 def fault_of_header(header: Record) -> str | None:
@@ -37,7 +38,7 @@ def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) 
         return f"{type(error).__name__}: {str(error)[:80]}"
 
 
-def of_point(record: Record) -> dict[str, bool]:
+def of_point(record: Record, ladder: Ladder) -> dict[str, bool]:
     """Every check of a point, by the message for its failure."""
     point, cpu = record["point"], record.get("cpu") or {}
     ok, launches = record["status"] == "ok", record.get("launches") or []
@@ -57,7 +58,7 @@ def of_point(record: Record) -> dict[str, bool]:
         "its reason is not text": isinstance(record["reason"], str | None),
         "a constant is not an integer": all(map(whole, constants)),
         "a constant is larger than any": all(value <= MOST_CONSTANT for value in constants),
-        "a constant is smaller than its rung takes": several or large_enough(point["rung"], record),
+        "a constant is smaller than its rung takes": several or large_enough(point["rung"], record, ladder),
         "it has more changed constants than constants": several or len(changed_in(record)) <= len(constants),
         "a time is impossible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
         "it has an error without a tolerance": tolerated(record.get("error") or {}),
@@ -69,10 +70,10 @@ def of_point(record: Record) -> dict[str, bool]:
     }
 
 
-def large_enough(rung: str, record: Record) -> bool:
+def large_enough(rung: str, record: Record, ladder: Ladder) -> bool:
     """Whether no constant of a rung that this version knows is below the least value that it takes."""
-    known = RUNGS[rung].constants if rung in RUNGS else ()
-    least = {each.name: min(each.choices, default=each.least) for each in known}
+    known = ladder.named.get(rung)
+    least = {each.name: min(each.choices, default=each.least) for each in (known.constants if known else ())}
     given = [record["point"]["constants"], record.get("planned_constants") or {}]
     return all(value >= least.get(name, value) for constants in given for name, value in constants.items())
 

@@ -1,8 +1,9 @@
 """A rung and its changed constants in a few words: as tables, plots and progress lines name it."""
 
 from alexconv.data import UNIFORM
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
+from alexconv.kernels.rung import Rung
 from alexconv.records.store import DATA, Record
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -10,10 +11,10 @@ SEQUENCE_SUFFIX = "-together"  # ends the name of a sequence of layers
 
 
 def changed_constants(
-    rung: str, constants: Constants, conv: Conv, N: int = TYPICAL_BATCH, device: Device = H200
+    rung: Rung, constants: Constants, conv: Conv, N: int = TYPICAL_BATCH, device: Device = H200
 ) -> dict[str, int]:
-    """The constants that differ from the rung's defaults for the shape; none for what is not a rung."""
-    defaults = RUNGS[rung].resolve(conv, {}, N, device) if rung in RUNGS else constants
+    """The constants that differ from the rung's defaults for the shape."""
+    defaults = rung.resolve(conv, {}, N, device)
     return {name: value for name, value in constants.items() if value != defaults.get(name)}
 
 
@@ -22,8 +23,22 @@ def changed_in(record: Record) -> dict[str, int]:
     point = record["point"]
     if "changed" in record:
         return {name: point["constants"][name] for name in record["changed"]}
-    conv = WORKLOADS[point["workload"]].layer(point["layer"])
-    return changed_constants(point["rung"], point["constants"], conv, point["N"])
+    return changed_today(point)
+
+
+def changed_today(axes: Record, ladder: Ladder = LADDER) -> dict[str, int]:
+    """The constants of a point that differ from present defaults; none for what the ladder does not have."""
+    if (rung := ladder.named.get(axes["rung"])) is None:
+        return {}
+    conv = WORKLOADS[axes["workload"]].layer(axes["layer"])
+    return changed_constants(rung, axes["constants"], conv, axes["N"])
+
+
+def label_of(axes: Record, changed: Constants) -> str:
+    """A recorded point in a few words: its axes, and the constants that differ from its rung's defaults."""
+    rung = label_with(axes["rung"], changed)
+    data = of_data(axes.get(DATA, UNIFORM))
+    return f"{axes['workload']} layer {axes['layer']} N={axes['N']} {rung} {axes['transfer']}{data}"
 
 
 def label_with(rung: str, changed: Constants) -> str:
@@ -32,9 +47,9 @@ def label_with(rung: str, changed: Constants) -> str:
     return f"{rung} [{words}]" if words else rung
 
 
-def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
+def rung_label(rung: Rung, constants: Constants, conv: Conv) -> str:
     """The rung's name, with those constants that differ from its defaults for the shape."""
-    return label_with(rung, changed_constants(rung, constants, conv))
+    return label_with(rung.name, changed_constants(rung, constants, conv))
 
 
 def of_data(data: str) -> str:

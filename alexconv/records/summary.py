@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
@@ -68,13 +68,13 @@ def row(record: Record) -> Row:
     )
 
 
-def rows(records: Iterable[Record]) -> list[Row]:
+def rows(records: Iterable[Record], ladder: Ladder = LADDER) -> list[Row]:
     """Rows by workload, N, rung and transfer: the layers in order, then their sum where there are several."""
+    places = {name: place for place, name in enumerate(ladder.named)}
 
     def group(row: Row) -> tuple[str, int, int, str, str]:
         name = row.rung.partition(" ")[0]
-        place = list(RUNGS).index(name) if name in RUNGS else len(RUNGS)
-        return row.workload, row.N, place, row.rung, row.transfer
+        return row.workload, row.N, places.get(name, len(places)), row.rung, row.transfer
 
     table: list[Row] = []
     for _, group_rows in groupby(sorted(map(row, records), key=lambda r: (*group(r), r.layer or 0)), key=group):

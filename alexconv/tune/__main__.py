@@ -37,11 +37,12 @@ from alexconv.cluster.worker import Request
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import TIME_LIMIT, Executor
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.runner import Settings
 from alexconv.options import (
     PRECISION_NOTE,
+    Refusal,
     comma_separated,
     command_line,
     duration,
@@ -49,11 +50,11 @@ from alexconv.options import (
     natural,
     positive,
     program,
-    refuse_given,
+    refuse,
 )
-from alexconv.own.folders import add_own
+from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.points import Point, parse_constants, parse_precisions, refuse_unused
+from alexconv.planning.points import ConstantSource, Point, parse_constants, parse_precisions, refuse_unused
 from alexconv.predict import gpu
 from alexconv.predict.predictions import KernelCache, predict_points
 from alexconv.records.store import RecordFile
@@ -65,8 +66,14 @@ from alexconv.tune.workers import searches as searches_of
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 MODULE = "alexconv.tune"
-NOT_WITH_CLUSTER = ("predict", "device", "ladder", "kernel")
-NOT_WITH_AUTO = ("constants", "set", "trials", "predict")
+REFUSALS = (
+    Refusal(
+        lambda options: bool(options.auto),
+        ("constants", "set", "trials", "predict"),
+        "not with --auto, which compares rungs, not constants",
+    ),
+    Refusal(lambda options: bool(options.cluster), ("predict", "device", "ladder", "kernel"), "not with --cluster"),
+)
 PRUNED = 0.25  # beyond the fastest predicted time: twice the model's band
 
 
@@ -110,20 +117,22 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def default_points(options: argparse.Namespace, device: Device, precisions: Sequence[str] = ()) -> list[Point]:
+def default_points(
+    options: argparse.Namespace, ladder: Ladder, device: Device, precisions: Sequence[str] = ()
+) -> list[Point]:
     """The rungs asked for at each layer and batch size, with their default constants; raises UsageError."""
-    return points_of(options, GPU_BATCH, device, constants={}, precisions=precisions)
+    return points_of(options, ladder, GPU_BATCH, ConstantSource(device=device), precisions)
 
 
-def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[Point, Axes]]:
+def asked_for(options: argparse.Namespace, ladder: Ladder = LADDER, device: Device = H200) -> list[tuple[Point, Axes]]:
     """The points to tune, with their default constants, and the space of each; raises UsageError."""
     names = options.constants.split(",") if options.constants else None
-    known = {constant.name for rung in LADDER for constant in rung.constants}
+    known = {constant.name for rung in ladder for constant in rung.constants}
     if unknown := set(names or ()) - known:
         raise UsageError(f"no rung has a constant {', '.join(sorted(unknown))}: they are {', '.join(sorted(known))}")
     if options.trials < 1:
         raise UsageError(f"--trials must be 1 or more, not {options.trials}")
-    chosen, points = parse_constants(options.set), default_points(options, device)
+    chosen, points = parse_constants(options.set, ladder), default_points(options, ladder, device)
     refuse_unused(chosen, points)
     asked = [(point, space) for point in points if (space := axes(point, names, chosen))]
     if not asked:
@@ -131,9 +140,9 @@ def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[
     return asked
 
 
-def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[Search]:
+def tune(options: argparse.Namespace, ladder: Ladder, executor: Executor, command: str) -> list[Search]:
     """Searches what the options ask for; raises as ``search_constants`` does, and UsageError."""
-    asked = asked_for(options, executor.device)
+    asked = asked_for(options, ladder, executor.device)
     promising = prunes(executor.device) if options.predict else list
     return search_constants(executor, asked, options.trials, settings(options), session(options, command), promising)
 
@@ -159,10 +168,10 @@ def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
     return promising
 
 
-def compare(options: argparse.Namespace, executor: Executor, command: str) -> list[Comparison]:
+def compare(options: argparse.Namespace, ladder: Ladder, executor: Executor, command: str) -> list[Comparison]:
     """Compares the rungs that the options ask for; raises as ``compare_rungs`` does, and UsageError."""
-    points = default_points(options, executor.device, precisions_of(options))
-    return compare_rungs(executor, points, settings(options), session(options, command))
+    points = default_points(options, ladder, executor.device, precisions_of(options))
+    return compare_rungs(executor, points, settings(options), session(options, command), ladder)
 
 
 def precisions_of(options: argparse.Namespace) -> list[str]:
@@ -170,9 +179,8 @@ def precisions_of(options: argparse.Namespace) -> list[str]:
     return parse_precisions(options.precision) or list(PRECISIONS)
 
 
-def on_cluster(options: argparse.Namespace, command: str) -> tuple[list[Comparison], list[Search]]:
+def on_cluster(options: argparse.Namespace, ladder: Ladder, command: str) -> tuple[list[Comparison], list[Search]]:
     """Compares or searches, each on one of a cluster's workers.  Raises UsageError, MissingTool and ClusterLost."""
-    refuse_given(options, parser(), NOT_WITH_CLUSTER, "not with --cluster")
     request = Request(
         f"alexconv-{uuid4().hex}", command, options.backend, settings=settings(options), time_limit=options.time_limit
     )
@@ -186,9 +194,9 @@ def on_cluster(options: argparse.Namespace, command: str) -> tuple[list[Comparis
             raise MissingTool(f"tuning compares times and needs a GPU, but the workers have none: {facts['describe']}")
         resume = options.resume
         if options.auto:
-            points = default_points(options, facts["device"], precisions_of(options))
+            points = default_points(options, ladder, facts["device"], precisions_of(options))
             return comparisons(pool, RecordFile(options.out), points, progress, resume=resume), []
-        asked = asked_for(options, facts["device"])
+        asked = asked_for(options, ladder, facts["device"])
         return [], searches_of(pool, RecordFile(options.out), asked, options.trials, progress, resume=resume)
 
 
@@ -205,23 +213,24 @@ def session(options: argparse.Namespace, command: str) -> Session:
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and tunes; returns the exit status, 1 where a rung has no correct result."""
-    options = parser().parse_args(arguments)
-    if options.auto:
-        refuse_given(options, parser(), NOT_WITH_AUTO, "not with --auto, which compares rungs, not constants")
+    command_options = parser()
+    options = command_options.parse_args(arguments)
+    ladder = ladder_of(options)
+    refuse(options, command_options, REFUSALS)
     if options.precision and not options.auto:
         raise UsageError("--precision works only with --auto; a search takes the rungs that --rungs names")
     command, console = command_line(MODULE, arguments), display.console()
     if options.cluster:
-        compared, searches = on_cluster(options, command)
+        compared, searches = on_cluster(options, ladder, command)
     else:
         executor = choose_executor(options.backend, options.device)
-        compared = compare(options, executor, command) if options.auto else []
-        searches = [] if options.auto else tune(options, executor, command)
+        compared = compare(options, ladder, executor, command) if options.auto else []
+        searches = [] if options.auto else tune(options, ladder, executor, command)
     if options.auto:
         console.print(rungs_table(compared))
         console.print(f"records: {options.out}; --rungs auto and alexconv.conv2d use the fastest", soft_wrap=True)
         return 0 if all(comparison.best for comparison in compared) else 1
-    show_searches(console, searches)
+    show_searches(console, searches, ladder)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
     return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1
 

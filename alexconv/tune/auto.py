@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS, Ladder
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
@@ -47,12 +47,14 @@ class Choice:
     measured: bool
 
 
-def layouts_of(precision: str) -> tuple[str, ...]:
+def layouts_of(precision: str, ladder: Ladder = LADDER) -> tuple[str, ...]:
     """The layouts of a precision's rungs."""
-    return tuple(dict.fromkeys(rung.layout for rung in LADDER if rung.precision == precision))
+    return tuple(dict.fromkeys(rung.layout for rung in ladder if rung.precision == precision))
 
 
-def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple[BoundRung, ...]:
+def preferences(
+    executor: Executor, conv: Conv, N: int, precision: str, ladder: Ladder = LADDER
+) -> tuple[BoundRung, ...]:
     """The rungs of a precision or a stricter one that take the layer, in the order in which to try them."""
     device = executor.device
     if not executor.measures and precision in ON_HOST:
@@ -60,21 +62,28 @@ def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple
         found = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
         return tuple(bound for bound in found if not bound.refusal())
     served = (precision, *PRECISIONS[precision].stricter)
-    rungs = [rung for rung in reversed(LADDER) if rung.precision in served and not executor.unsuited(rung)]
+    rungs = [rung for rung in reversed(ladder) if rung.precision in served and not executor.unsuited(rung)]
     timed = [known for rung in rungs if (known := best(rung, conv, N, device))]
     timed.sort(key=lambda known: (conv.C == 1 and known[1].rung.name in SPLIT, known[0]))
     return tuple(bound for _, bound in timed)
 
 
 def choose(
-    executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say, budget: int | None = None
+    executor: Executor,
+    conv: Conv,
+    N: int,
+    precision: str,
+    layout: str,
+    say: Say,
+    budget: int | None = None,
+    ladder: Ladder = LADDER,
 ) -> Choice | None:
     """The rung for N images in ``budget`` bytes of device memory, the executor's own unless given.
 
     None if none suits.
     """
-    if best := tuning_cache.load_best(executor, conv, N, precision, layout, say):
-        choice = Choice(RUNGS[best.rung], best.constants, measured=True)
+    if best := tuning_cache.load_best(executor, conv, N, precision, layout, say, ladder):
+        choice = Choice(best.rung, best.constants, measured=True)
         if not misfit(executor, choice, conv, N, budget):
             return choice
     known = measured.fastest(executor.device, conv, N, precision, layout) if executor.measures else None
@@ -82,7 +91,7 @@ def choose(
         choice = Choice(known.rung, dict(known.constants), measured=True)
         if not misfit(executor, choice, conv, N, budget):
             return choice
-    for bound in preferences(executor, conv, N, precision):
+    for bound in preferences(executor, conv, N, precision, ladder):
         if bound.rung.layout != layout:
             continue
         tuned = tuning_cache.load(executor, bound.rung, conv, N, say)
@@ -94,11 +103,17 @@ def choose(
 
 
 def contenders(
-    device: Device, conv: Conv, N: int, precisions: Container[str], layout: str, count: int
+    device: Device,
+    conv: Conv,
+    N: int,
+    precisions: Container[str],
+    layout: str,
+    count: int,
+    ladder: Ladder = LADDER,
 ) -> list[BoundRung]:
     """The ``count`` rungs and tile sizes with the least estimates, of some precisions and one layout."""
     found: list[tuple[float, BoundRung]] = []
-    for rung in LADDER:
+    for rung in ladder:
         if rung.precision in precisions and rung.layout == layout and not rung.unsuited(device.capability):
             found += ranked(rung, conv, N, device)[:OF_A_RUNG]
     return [bound for _, bound in sorted(found, key=lambda known: known[0])][:count]

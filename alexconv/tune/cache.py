@@ -14,7 +14,7 @@ from pathlib import Path
 from alexconv.executors.interface import Executor
 from alexconv.files import locked, read_json, write_json
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.problem import Constants
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
@@ -38,7 +38,7 @@ class Tuned:
 class Best:
     """The fastest rung that was found, its constants, and the median time of its kernels, in ms per batch."""
 
-    rung: str
+    rung: Rung
     constants: dict[str, int]
     kernel_ms: float
 
@@ -101,35 +101,37 @@ def best_key(executor: Executor, conv: Conv, N: int, precision: str, layout: str
     }
 
 
-def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say) -> Best | None:
-    """The cached fastest rung, or None; a damaged file is reported to ``say`` and ignored."""
+def load_best(
+    executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say, ladder: Ladder = LADDER
+) -> Best | None:
+    """The cached fastest rung, if it is of the ladder, or None; a damaged file is reported to ``say`` and ignored."""
     path = _path(best_key(executor, conv, N, precision, layout))
     try:
         content = read_json(path)
         if content is None:
             return None
-        best = Best(content["rung"], content["constants"], content["kernel_ms"])
-        rung = RUNGS.get(best.rung)
-        if rung is None or content["kernel"] != _kernel(executor, rung, conv, N, best.constants):
+        rung, constants, kernel_ms = ladder.named.get(content["rung"]), content["constants"], content["kernel_ms"]
+        if rung is None or content["kernel"] != _kernel(executor, rung, conv, N, constants):
             return None  # measured before the rung changed
-        check(rung, conv, best.constants, best.kernel_ms)
+        check(rung, conv, constants, kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto recreates it")
         return None
-    return best
+    return Best(rung, constants, kernel_ms)
 
 
-def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say) -> Best:
+def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say, ladder: Ladder = LADDER) -> Best:
     """Stores the fastest rung, unless the cache has a faster one; returns the one that it keeps."""
-    rung = RUNGS[best.rung]
+    rung = best.rung
     where = (executor, conv, N, rung.precision, rung.layout)
     with locked(cache_dir("tuning"), say):
-        known = load_best(*where, say)
+        known = load_best(*where, say, ladder)
         if known is not None and known.kernel_ms <= best.kernel_ms:
             return known
         facts = best_key(*where)
         kernel = _kernel(executor, rung, conv, N, best.constants)
-        write_json(_path(facts), {"key": facts, "kernel": kernel, **asdict(best)})
+        found = {"rung": rung.name, "constants": best.constants, "kernel_ms": best.kernel_ms}
+        write_json(_path(facts), {"key": facts, "kernel": kernel, **found})
     return best
 
 

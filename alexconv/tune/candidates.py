@@ -1,6 +1,6 @@
 """Verifies, times and records candidates one after the other; keeps the fastest for later runs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.interface import Executor
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.jobs import Progress
 from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
@@ -29,10 +30,12 @@ RUN_AGAIN = 2  # candidates of a search, at most
 class Comparison:
     """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point.
 
-    ``again`` is a second record of the fastest, made after it was chosen, if there is one: see Search.
+    ``rungs`` has these rungs by name.  ``again`` is a second record of the fastest, made after it was chosen, if there
+    is one: see Search.
     """
 
     first: Point
+    rungs: Mapping[str, Rung]
     records: tuple[Record, ...]
     again: Record | None = None
 
@@ -42,7 +45,7 @@ class Comparison:
         ms = median_of(self.again, "kernel") if self.again else None
         if self.again is None or ms is None:
             return None
-        return Best(self.again["point"]["rung"], self.again["point"]["constants"], ms)
+        return Best(self.rungs[self.again["point"]["rung"]], self.again["point"]["constants"], ms)
 
 
 class Session(NamedTuple):
@@ -83,13 +86,12 @@ def search_constants(
             found = search(default, space, trials, run, settings.seed, among)
             searches.append(found)
             if found.best:
-                rung = RUNGS[default.rung]
-                cache.keep(executor, rung, default.conv, default.N, found.best, print_to_stderr)
+                cache.keep(executor, default.entry, default.conv, default.N, found.best, print_to_stderr)
     return searches
 
 
 def compare_rungs(
-    executor: Executor, points: Sequence[Point], settings: Settings, session: Session
+    executor: Executor, points: Sequence[Point], settings: Settings, session: Session, ladder: Ladder = LADDER
 ) -> list[Comparison]:
     """Runs the points that the GPU can run, also with tuned constants, and keeps the fastest of each kind for ``auto``.
 
@@ -98,15 +100,14 @@ def compare_rungs(
     require_times(executor)
     both = []
     for point in points:
-        tuned = cache.load(executor, RUNGS[point.rung], point.conv, point.N, print_to_stderr)
+        tuned = cache.load(executor, point.entry, point.conv, point.N, print_to_stderr)
         both += [point, replace(point, constants=tuned.constants)] if tuned else [point]
     runner = Runner(executor, both, settings)
     kinds: dict[tuple[str, int, int, str, str], list[Point]] = {}
     for point in dict.fromkeys(both):
         with suppress(Skip):
             runner.plan(point)
-            rung = RUNGS[point.rung]
-            kind = point.workload, point.layer, point.N, rung.precision, rung.layout
+            kind = point.workload, point.layer, point.N, point.precision, point.entry.layout
             kinds.setdefault(kind, []).append(point)
     suited = [point for each in kinds.values() for point in each]
     if not suited:
@@ -115,7 +116,7 @@ def compare_rungs(
         comparisons = [compared(each, run) for each in kinds.values()]
     for comparison in comparisons:
         if best := comparison.best:
-            cache.keep_best(executor, comparison.first.conv, comparison.first.N, best, print_to_stderr)
+            cache.keep_best(executor, comparison.first.conv, comparison.first.N, best, print_to_stderr, ladder)
     return comparisons
 
 
@@ -124,7 +125,12 @@ def compared(points: Sequence[Point], run: Run) -> Comparison:
     records = [run(point) for point in points]
     winner = fastest(records)
     again = run(points[records.index(winner)], again=True) if winner else None
-    return Comparison(points[0], tuple(records), again)
+    return Comparison(points[0], rungs_of(points), tuple(records), again)
+
+
+def rungs_of(points: Iterable[Point]) -> dict[str, Rung]:
+    """The rungs of points by name."""
+    return {point.rung: point.entry for point in points}
 
 
 def require_times(executor: Executor) -> None:

@@ -1,9 +1,11 @@
 """The results of tuning for a run: constants of a rung, and the rungs that ``auto`` stands for."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 from alexconv.executors.interface import Executor
+from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Constants
 from alexconv.kernels.rung import Rung
 from alexconv.messages import print_to_stderr
@@ -24,16 +26,25 @@ def tuned_on(executor: Executor) -> TunedConstants:
     return constants
 
 
-def chosen_rungs(
-    executor: Executor, conv: Conv, N: int, precision: str, budget: int | None, count: int | None = None
-) -> Iterator[tuple[Rung, TunedConstants]]:
-    """A rung with its constants for each layout that the precision has rungs for; ``count`` contenders if given."""
-    for layout in auto.layouts_of(precision):
-        if count is not None:
-            for bound in auto.contenders(executor.device, conv, N, {precision}, layout, count):
-                yield bound.rung, always(bound.constants)
-        elif choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
-            yield choice.rung, always(choice.constants)
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses the rungs that ``auto`` stands for; ``budget`` is that of ``auto.choose``."""
+
+    executor: Executor
+    ladder: Ladder
+    budget: int | None
+
+    def rungs(
+        self, conv: Conv, N: int, precision: str, count: int | None = None
+    ) -> Iterator[tuple[Rung, TunedConstants]]:
+        """A rung with its constants for each layout that the precision has rungs for; ``count`` contenders if given."""
+        executor, ladder = self.executor, self.ladder
+        for layout in auto.layouts_of(precision, ladder):
+            if count is not None:
+                for bound in auto.contenders(executor.device, conv, N, {precision}, layout, count, ladder):
+                    yield bound.rung, always(bound.constants)
+            elif choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, self.budget, ladder):
+                yield choice.rung, always(choice.constants)
 
 
 def always(constants: Constants) -> TunedConstants:

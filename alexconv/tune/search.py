@@ -7,7 +7,6 @@ from math import ceil, prod
 from typing import Any, Protocol
 
 from alexconv.errors import MissingTool, UsageError
-from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Constant
 from alexconv.planning.points import Point
@@ -104,8 +103,7 @@ def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
 
 def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
     """The values to try for the rung's constants in ``names`` (None: for all) and those with ``given`` values."""
-    rung = RUNGS[point.rung]
-    problem = Problem(point.conv, point.N, {}, point.device)
+    rung, problem = point.entry, Problem(point.conv, point.N, {}, point.device)
     return {
         constant.name: tuple(given.get(constant.name, ())) or values_to_try(constant, problem)
         for constant in rung.constants
@@ -115,7 +113,7 @@ def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence
 
 def candidate(default: Point, chosen: Mapping[str, int]) -> Point | None:
     """The point with the chosen constants, or None where the rung refuses them; raises UsageError for a bad value."""
-    rung = RUNGS[default.rung]
+    rung = default.entry
     try:
         constants = rung.resolve(default.conv, {**default.constants, **chosen}, default.N, default.device)
     except ValueError as error:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from alexconv.cli.matrix import milliseconds, summed
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import Ladder
 from alexconv.records.labels import rung_label
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
@@ -17,11 +17,12 @@ from alexconv.tune.search import Search
 MOST_ROWS = 40  # of a sweep: a layer with more candidates shows its fastest
 
 
-def show_searches(console: Console, searches: Iterable[Search]) -> None:
-    """A table of each rung's sweep at each N, and one of the best."""
+def show_searches(console: Console, searches: Iterable[Search], ladder: Ladder) -> None:
+    """A table of each rung's sweep at each N, in the ladder's order, and one of the best."""
+    places = {name: place for place, name in enumerate(ladder.named)}
 
     def group(found: Search) -> tuple[int, int]:
-        return found.default.N, list(RUNGS).index(found.default.rung)
+        return found.default.N, places[found.default.rung]
 
     ordered = sorted(searches, key=group)
     for _, layers in groupby(ordered, key=group):
@@ -86,7 +87,7 @@ def changed_constants(found: Search) -> str:
     """The best constants where they differ from the defaults, or why there are none."""
     if not found.best:
         return str(found.records[0]["reason"])
-    label = rung_label(found.default.rung, found.best.constants, found.default.conv)
+    label = rung_label(found.default.entry, found.best.constants, found.default.conv)
     return label.removeprefix(found.default.rung).strip(" []") or "the defaults"
 
 
@@ -100,7 +101,7 @@ def rungs_table(comparisons: Iterable[Comparison]) -> Table:
             str(point.layer),
             str(point.N),
             point.precision,
-            RUNGS[point.rung].layout,
+            point.entry.layout,
             rung_label(best.rung, best.constants, point.conv) if best else "-",
             milliseconds(best.kernel_ms if best else None),
             str(len(comparison.records)),

@@ -14,9 +14,10 @@ from alexconv.cluster.pool import Pool, Task, Worker
 from alexconv.cluster.sending import HEADER, POINT, STARTED, Sender
 from alexconv.cluster.worker import Request
 from alexconv.measuring.jobs import Progress
+from alexconv.own.folders import installed_ladder
 from alexconv.planning.points import Point
 from alexconv.records.store import Record, RecordFile
-from alexconv.tune.candidates import Comparison, Session, compare_rungs, search_constants
+from alexconv.tune.candidates import Comparison, Session, compare_rungs, rungs_of, search_constants
 from alexconv.tune.search import Axes, Search
 
 MOST_ENDS = 2  # of workers in one search: one of its candidates may be to blame
@@ -40,7 +41,7 @@ def remote_search(request: Request, point: Point, space: Axes, trials: int, prev
 def remote_comparison(request: Request, points: Sequence[Point], previous: Records) -> str:
     """Compares rungs on a layer and batch size; returns each kind's first point (an index) and records, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
-    found = compare_rungs(executor, points, request.settings, session)
+    found = compare_rungs(executor, points, request.settings, session, installed_ladder())
     return json.dumps([(points.index(each.first), each.records, each.again) for each in found])
 
 
@@ -65,7 +66,7 @@ def comparisons(
     calls = [(remote_comparison, each[0].label(), (each, previous)) for each in places.values()]
     found = over_workers(pool, file, calls, progress)
     return [
-        Comparison(each[first], tuple(records), again)
+        Comparison(each[first], rungs_of(each), tuple(records), again)
         for each, text in zip(places.values(), found, strict=True)
         for first, records, again in json.loads(text)
     ]

@@ -86,9 +86,9 @@ CHECK = """
 import sys
 from dataclasses import replace
 from alexconv.check import kinds
-from alexconv.kernels import ladder
+from alexconv.kernels.ladder import LADDER, Ladder
 file, _, name, _ = sys.argv[1:]
-ladder._rungs[name] = replace(ladder.RUNGS[name], file=file)
+kinds.ladder_of = lambda options: Ladder(replace(rung, file=file) if rung.name == name else rung for rung in LADDER)
 sys.exit(kinds.run_one(sys.argv[2:]))
 """
 MOST_VARIANTS, MOST_AGAIN = 6, 16  # shapes and constants to try on a mutant, and on one that goes unnoticed

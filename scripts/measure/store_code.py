@@ -20,6 +20,7 @@ from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
+from alexconv.planning.points import Point
 from alexconv.predict import accuracy, cubins, disassembly
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS
@@ -102,7 +103,7 @@ def store_code() -> None:
         point = accuracy.planned_point(record)
         if not chosen(point):
             continue
-        bound = BoundRung(RUNGS[point["rung"]], accuracy.as_point(point).conv, point["constants"])
+        bound = Point.from_axes(point).bound(H200)
         key = nvcc.cubin_key(bound.rung.path, bound.macros, ARCH)[:12]
         if key not in programs:
             cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, ARCH)

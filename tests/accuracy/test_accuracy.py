@@ -170,7 +170,7 @@ def test_the_command_prints_and_records_each_rung(tmp_path):
 def test_more_images_than_were_held_out_are_refused(tmp_path, images):
     options = accuracy.parser().parse_args(["--images", str(images), "--out", str(tmp_path / "r")])
     with pytest.raises(UsageError, match=f"1 to {HELD_OUT}"):
-        accuracy.run(options, HostExecutor(), "the command")
+        accuracy.run(options, LADDER, HostExecutor(), "the command")
 
 
 def test_without_scikit_learn_there_is_one_line(monkeypatch):

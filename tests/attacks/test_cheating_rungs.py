@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from attacks import cases, shows
-from ladders import ladder_with
+from points import batch_of, point_of
 from report_records import record, write
 
 from alexconv.check import kinds
@@ -20,11 +20,12 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Array, Constant, Launch, Rung
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.measuring.torch_peers import LAYOUTS, peer_points
-from alexconv.planning.points import Point
+from alexconv.planning.layouts import LAYOUTS
+from alexconv.planning.peers import TORCH_PEERS
+from alexconv.planning.points import Batch
 from alexconv.records.store import read
 from alexconv.reports.comparison import FP32, LAYERS, gather
-from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.shapes import WORKLOADS, Conv
 
 SOURCE = Path(__file__).parent / "cheats.cu"
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 3
@@ -40,7 +41,7 @@ RUNGS = [replace(RUNGS["direct"], **file, launches=(launch,), constants=(), refu
 NAME = "cheat"
 
 
-POINT = Point(WORKLOAD, LAYER, N, "direct", "pageable", "fp32", {})
+POINT = point_of(batch_of(WORKLOAD, LAYER, N), "direct")
 
 
 def cheating(entry: str, *, counts: bool = False) -> Rung:
@@ -55,9 +56,8 @@ def cheating(entry: str, *, counts: bool = False) -> Rung:
 
 def recorded(backend: str, rung: Rung, images: int = N, executor: Executor | None = None) -> dict:
     executor = executor or choose_executor(backend)
-    point = Point(WORKLOAD, LAYER, images, NAME, "pageable", "fp32", {})
-    with ladder_with(rung):
-        return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
+    point = point_of(batch_of(WORKLOAD, LAYER, images), rung)
+    return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
 
 
 def preparing() -> Rung:
@@ -148,40 +148,36 @@ def skipping(precision: str, image: int) -> Rung:
     return replace(cheating(entry), precision=precision, dtype=dtype, constants=(late,))
 
 
-def record_of_a_skip(monkeypatch, precision: str, image: int, budget: int | None = None) -> dict:
-    monkeypatch.setitem(WORKLOADS, "deep", Workload("deep", (DEEP,), (1,), "made up"))
-    rung = skipping(precision, image)
-    point = Point("deep", 1, LAST + 1, NAME, "pageable", precision, {"LATE": image})
-    settings = Settings(baseline=False, memory_budget=budget)
-    with ladder_with(rung):
-        return Runner(choose_executor("host"), [point], settings).record(point)
+def record_of_a_skip(precision: str, image: int, budget: int | None = None) -> dict:
+    point = point_of(Batch("deep", 1, DEEP, LAST + 1), skipping(precision, image))
+    return Runner(choose_executor("host"), [point], Settings(baseline=False, memory_budget=budget)).record(point)
 
 
 @shows("skips a channel in one image")
 @pytest.mark.parametrize("image", [0, 3, LAST])
 @pytest.mark.parametrize("precision", SKIPPING)
-def test_a_channel_that_is_skipped_in_one_image_is_noticed_by_a_run(monkeypatch, precision, image):
-    record = record_of_a_skip(monkeypatch, precision, image)
+def test_a_channel_that_is_skipped_in_one_image_is_noticed_by_a_run(precision, image):
+    record = record_of_a_skip(precision, image)
     assert record["exact"]["images"] == LAST + 1
     assert 0 < record["exact"]["wrong"] <= DEEP.M * DEEP.E * DEEP.F
     assert record["status"] == "wrong"
 
 
-def test_half_arithmetic_hides_a_channel_from_the_max_error(monkeypatch):
-    error = record_of_a_skip(monkeypatch, "half", LAST)["error"]
+def test_half_arithmetic_hides_a_channel_from_the_max_error():
+    error = record_of_a_skip("half", LAST)["error"]
     assert error["scaled"] <= error["tolerance"]
 
 
 @pytest.mark.parametrize("precision", SKIPPING)
-def test_the_same_rung_without_a_skip_is_right(monkeypatch, precision):
-    record = record_of_a_skip(monkeypatch, precision, NOWHERE)
+def test_the_same_rung_without_a_skip_is_right(precision):
+    record = record_of_a_skip(precision, NOWHERE)
     assert (record["status"], record["reason"]) == ("ok", None)
 
 
-def test_the_exact_check_takes_the_pieces_of_the_point(monkeypatch):
+def test_the_exact_check_takes_the_pieces_of_the_point():
     one = BoundRung(skipping("half", 0), DEEP, {"LATE": 0}).device_bytes(2)
     for image, status in ((LAST, "ok"), (1, "wrong")):  # a kernel counts images from the first one of its piece
-        record = record_of_a_skip(monkeypatch, "half", image, one)
+        record = record_of_a_skip("half", image, one)
         assert (record["status"], record["exact"]["images"]) == (status, LAST + 1), record["reason"]
 
 
@@ -190,13 +186,9 @@ def test_the_exact_check_takes_the_pieces_of_the_point(monkeypatch):
 @pytest.mark.parametrize("precision", SKIPPING)
 def test_a_channel_that_is_skipped_in_one_image_is_noticed_by_check(precision, image):
     shape = next(conv for conv in kinds.SHAPES if conv.C == 16 and not conv.bias)
-    rung = skipping(precision, image)
-    with ladder_with(rung):
-        (problem,) = kinds.exact(rung, [shape])
+    (problem,) = kinds.exact(skipping(precision, image), [shape])
     assert f"y[{image}]" in problem
-    right = skipping(precision, NOWHERE)
-    with ladder_with(right):
-        assert list(kinds.exact(right, [shape])) == []
+    assert list(kinds.exact(skipping(precision, NOWHERE), [shape])) == []
 
 
 @shows("prints a record")
@@ -285,13 +277,12 @@ def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_
 @shows("another grid under the same name")
 def test_a_rung_with_another_grid_has_another_key():
     executor = choose_executor("host")
-    point = Point(WORKLOAD, LAYER, N, NAME, "pageable", "fp32", {})
     keys = set()
     for blocks in (0, 1):
         rung = cheating("honest")
         launch = replace(rung.launches[0], grid=lambda p, blocks=blocks: (p.N, p.conv.M - blocks, 1))
-        with ladder_with(replace(rung, launches=(launch,))):
-            keys.add(Runner(executor, [point], Settings()).key(point))
+        point = point_of(batch_of(WORKLOAD, LAYER, N), replace(rung, launches=(launch,)))
+        keys.add(Runner(executor, [point], Settings()).key(point))
     assert len(keys) == 2
 
 
@@ -305,4 +296,4 @@ def test_a_peer_that_is_slow_in_one_layout_counts_in_the_other(tmp_path):
     source = gather([write(tmp_path / "r.jsonl", found)], None).many
     assert source.named_sum(FP32.peers[0], 128) == pytest.approx(5 * 40.0)
     assert source.faster_layouts(FP32, 128) == pytest.approx(5 * 0.5)
-    assert {layout for point in peer_points([POINT]) if (layout := point.rung.split("-")[1]) != "gemm"} == {*LAYOUTS}
+    assert {peer.layout for peer in TORCH_PEERS if not peer.is_product} == {*LAYOUTS}

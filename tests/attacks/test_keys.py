@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attack_size import keep
 from edited_code import edit_code, forget_code
-from ladders import ladder_with
+from points import batch_of, point_of
 
 from alexconv.compiling import nvcc
 from alexconv.cpu_reference import baseline
@@ -24,7 +24,6 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.points import Point
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import cache as tuning
@@ -63,12 +62,10 @@ class World:
     def keys(self) -> dict[str, object]:
         """The key in each cache."""
         constants, gpu, cpu = self.rung.resolve(CONV, self.constants, N), Gpu(), HostExecutor()
-        point = Point(WORKLOAD, LAYER, N, "tiled", "pageable", "fp32", constants)
-        with ladder_with(self.rung):
-            records = [
-                (Runner(executor, [point], Settings(seed=self.seed)).key(point), point.axes())
-                for executor in (gpu, cpu)
-            ]
+        point = point_of(batch_of(WORKLOAD, LAYER, N), self.rung, constants)
+        records = [
+            (Runner(executor, [point], Settings(seed=self.seed)).key(point), point.axes()) for executor in (gpu, cpu)
+        ]
         bound = BoundRung(self.rung, CONV, constants, gpu.device)
         tool = cpu.runtime.compiler
         return {

@@ -17,11 +17,11 @@ from clusters import HOST, POINTS, STUDY, cluster_of, headers, kill_one, names, 
 
 from alexconv import reference, run
 from alexconv.cluster.connection import import_distributed
+from alexconv.cluster.shards import TYPE as SHARDS
 from alexconv.cpu_reference.cache import blocks_missing, compute_block, ensure
 from alexconv.cpu_reference.reference import reference as convolution
 from alexconv.data import filters, images
 from alexconv.errors import MissingTool, UsageError
-from alexconv.measuring.shards import TYPE as SHARDS
 from alexconv.shapes import WORKLOADS
 
 OWN_SEED = 5  # used by no other test

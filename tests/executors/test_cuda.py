@@ -4,6 +4,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 import pytest
+from points import batch_of, point_of
 from rung_runs import PLENTY, compile_ahead, run_once
 
 from alexconv import ceilings
@@ -17,7 +18,6 @@ from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import PRECISIONS, exact_inputs
 from alexconv.planning.planner import plan
-from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -48,7 +48,7 @@ def odd(rung):
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 def test_alexnet_layer_is_right_and_timed(cuda, rung, layer):
     conv = WORKLOADS["alexnet"].layer(layer)
-    point = Point("alexnet", layer, 3, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
+    point = point_of(batch_of("alexnet", layer, 3), rung)
     record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
     if reason := BoundRung(rung, conv, point.constants, cuda.device).refusal():
         assert (record["status"], record["reason"]) == ("skipped", reason)
@@ -87,8 +87,7 @@ def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
 
 @pytest.mark.parametrize("name", ["wgmma-half", "wgmma-split"])
 def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
-    conv, rung = WORKLOADS["alexnet"].layer(2), RUNGS[name]
-    point = Point("alexnet", 2, 11, name, "streamed:4", rung.precision, rung.resolve(conv, {}))
+    point = point_of(batch_of("alexnet", 2, 11), name, transfer="streamed:4")
     record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
     assert record["status"] == "ok", record["reason"]
     assert 11 % record["images_per_piece"], "the last piece is smaller"
@@ -149,7 +148,7 @@ def test_pycuda_alone_runs_every_rung_without_tensor_maps(without_bindings, rung
 
 
 def test_pycuda_alone_refuses_tensor_maps_and_says_why(without_bindings):
-    point = Point("alexnet", 2, 1, "wgmma-half", "pageable", "half", RUNGS["wgmma-half"].resolve(ODD[1], {}))
+    point = point_of(batch_of("alexnet", 2, 1), "wgmma-half", RUNGS["wgmma-half"].resolve(ODD[1], {}))
     record = Runner(without_bindings, [point], Settings(seconds=0.0, baseline=False)).record(point)
     assert (record["status"], "needs cuda-bindings" in record["reason"]) == ("skipped", True)
     assert without_bindings.header()["kernels_launched"] == "one by one"

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from points import batch_of, point_of
 
 from alexconv.executors import host_memory, interface
 from alexconv.executors.cuda.buffers import CopiedBuffers
@@ -16,7 +17,6 @@ from alexconv.kernels.problem import H200
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import Plan
-from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import Conv
 
@@ -136,7 +136,7 @@ def test_kept_arrays_are_freed_between_layers():
         def free_cached_arrays(self):
             freed.append(True)
 
-    points = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (1, 1, 2)]
+    points = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (1, 1, 2)]
     runner = Runner(Keeping(), points, Settings())
     assert [(runner.layer(point).number, len(freed)) for point in points] == [(1, 1), (1, 1), (2, 2)]
 

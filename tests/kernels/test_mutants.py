@@ -4,15 +4,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ladders import ladder_with, planted
+from ladders import planted
+from points import point_of
 
 from alexconv.check import kinds
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.planning.points import Point
-from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.planning.points import Batch
+from alexconv.shapes import Conv
 
 SHAPES = {
     "deep": Conv(C=256, H=7, W=6, M=8, R=3, S=3),
@@ -88,19 +89,16 @@ def with_bug(mutant: Mutant, folder: Path) -> Rung:
     return planted(mutant.rung, mutant.right, mutant.wrong, folder)
 
 
-def recorded(monkeypatch, rung: Rung, mutant: Mutant) -> dict:
+def recorded(rung: Rung, mutant: Mutant) -> dict:
     """The record of a run of the rung on the mutant's shape."""
-    conv = SHAPES[mutant.shape]
-    monkeypatch.setitem(WORKLOADS, "mutants", Workload("mutants", (conv,), (1,), "made up"))
-    constants = rung.resolve(conv, mutant.constants)
-    point = Point("mutants", 1, mutant.N, rung.name, "pageable", rung.precision, constants)
-    with ladder_with(rung):
-        return Runner(choose_executor("host"), [point], Settings(baseline=False)).record(point)
+    batch = Batch("mutants", 1, SHAPES[mutant.shape], mutant.N)
+    point = point_of(batch, rung, rung.resolve(batch.conv, mutant.constants))
+    return Runner(choose_executor("host"), [point], Settings(baseline=False)).record(point)
 
 
 @pytest.mark.parametrize("name", MISSED)
-def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, name):
-    record = recorded(monkeypatch, with_bug(MISSED[name], tmp_path), MISSED[name])
+def test_a_bug_that_the_largest_error_misses_is_caught(tmp_path, name):
+    record = recorded(with_bug(MISSED[name], tmp_path), MISSED[name])
     assert record["error"]["scaled"] <= record["error"]["tolerance"]
     assert record["status"] == "wrong"
     assert record["exact"]["wrong"] > 0
@@ -108,8 +106,8 @@ def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, na
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(monkeypatch, tmp_path, name):
-    assert recorded(monkeypatch, with_bug(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
+def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(tmp_path, name):
+    assert recorded(with_bug(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
 
 
 @pytest.mark.parametrize("name", EDGES)
@@ -123,7 +121,7 @@ def test_a_bug_at_the_edge_of_a_range_is_caught_by_check(tmp_path, name):
 @pytest.mark.parametrize(
     "mutant", {(m.rung, m.shape): m for m in (*MISSED.values(), *HIDDEN.values())}.values(), ids=str
 )
-def test_the_rungs_without_bugs_pass(monkeypatch, mutant):
-    record = recorded(monkeypatch, RUNGS[mutant.rung], mutant)
+def test_the_rungs_without_bugs_pass(mutant):
+    record = recorded(RUNGS[mutant.rung], mutant)
     assert record["status"] == "ok", record["reason"]
     assert record["exact"] == {"images": mutant.N, "wrong": 0}

@@ -18,6 +18,7 @@ from compilers import needs_asan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ladders import planted
+from points import batch_of, point_of
 from rung_runs import DEEP, assert_exact, run_once, whole
 
 from alexconv.cpu_reference.reference import reference
@@ -31,7 +32,6 @@ from alexconv.kernels.single import ladder as single
 from alexconv.measuring.runner import Layer, Runner, Settings
 from alexconv.planning.checks import PRECISIONS, exact_inputs
 from alexconv.planning.planner import Plan
-from alexconv.planning.points import Point
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
@@ -67,7 +67,7 @@ def layers_of(place: int, rung: Rung) -> list[int]:
 )
 def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
     conv = WORKLOADS["alexnet"].layer(layer)
-    point = Point("alexnet", layer, 1, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
+    point = point_of(batch_of("alexnet", layer, 1), rung)
     record = Runner(host, [point], Settings(baseline=False)).record(point)
     if reason := rung.refuses(Problem(conv, 1, point.constants)):
         assert (record["status"], record["reason"]) == ("skipped", reason)

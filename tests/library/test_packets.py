@@ -106,7 +106,7 @@ def test_a_rung_that_takes_padding_bias_and_relu_is_alone(machine):
 def test_for_other_rungs_padding_is_copied_and_bias_and_relu_finish(machine, cache):
     rung, plain = RUNGS["igemm-async"], Conv(256, 15, 15, 384, 3, 3)
     assert not rung.takes
-    best = tuning_cache.Best(rung.name, rung.resolve(plain, {}, 1), 0.001)
+    best = tuning_cache.Best(rung, rung.resolve(plain, {}, 1), 0.001)
     tuning_cache.keep_best(machine.gpu.executor, plain, 1, best, print)
     layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
     x = Tensor((1, 256, 13, 13), X)
@@ -488,7 +488,7 @@ def test_numpys_staging_needs_no_torch(machine):
 
 def test_a_tuned_rung_is_used(machine, cache):
     conv, rung = Conv(256, 15, 15, 384, 3, 3), RUNGS["igemm-async"]
-    best = tuning_cache.Best(rung.name, rung.resolve(conv, {}, 1), 0.001)
+    best = tuning_cache.Best(rung, rung.resolve(conv, {}, 1), 0.001)
     tuning_cache.keep_best(machine.gpu.executor, conv, 1, best, print)
     layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
     layer(x)
@@ -522,7 +522,7 @@ def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     assert forgotten() == "mma_split"
     assert f"{path} is damaged (wrong checksum) and not used" in capsys.readouterr().err
     rung, conv = RUNGS["igemm-async"], Conv(256, 15, 15, 384, 3, 3)
-    best = tuning_cache.Best(rung.name, rung.resolve(conv, {}, 1), 0.001)
+    best = tuning_cache.Best(rung, rung.resolve(conv, {}, 1), 0.001)
     tuning_cache.keep_best(machine.gpu.executor, conv, 1, best, print)
     assert forgotten() == "igemm_async"  # newer measurements count
     monkeypatch.setattr(choices, "code", lambda: "other code")

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+from points import batch_of
 
 from alexconv.errors import CompileError
 from alexconv.kernels.bound import BoundRung
@@ -15,7 +16,8 @@ from alexconv.measuring.ahead import Ahead, compile_all
 from alexconv.measuring.runner import Skip
 from alexconv.planning.points import choose_rungs, choose_transfers, expand
 
-POINTS = expand("lenet-70-k5", [1, 2], [1, 2], choose_rungs("direct,channels,tiled"), choose_transfers("pageable"), {})
+BATCHES = [batch_of("lenet-70-k5", layer, N) for layer in (1, 2) for N in (1, 2)]
+POINTS = expand(BATCHES, choose_rungs("direct,channels,tiled"), choose_transfers("pageable"))
 SKIPPED = "tiled"
 
 
@@ -38,7 +40,7 @@ class Stand:
     def plan(self, point):
         if point.rung == SKIPPED:
             raise Skip("not here")
-        return SimpleNamespace(bound=BoundRung(RUNGS[point.rung], point.conv, point.constants))
+        return SimpleNamespace(bound=BoundRung(point.entry, point.conv, point.constants))
 
     def beyond_host_memory(self, point):
         return None

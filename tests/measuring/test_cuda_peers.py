@@ -1,13 +1,13 @@
 """Peers on a real GPU: right, timed, and leaving torch and the device as they were."""
 
 import pytest
+from points import batch_of, point_of
 
 from alexconv.executors import choose_executor
-from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import cudnn_peers, torch_peers
+from alexconv.measuring.peers import peer_points, peer_sequences
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.planning.points import Point
-from alexconv.records.labels import SEQUENCE_SUFFIX
+from alexconv.planning.peers import CUDNN_PEERS, TORCH_PEERS
 from alexconv.shapes import WORKLOADS
 
 pytestmark = [
@@ -17,10 +17,8 @@ pytestmark = [
 ]  # torch's own warnings are no errors
 
 N = 3
-DIRECT, LAYERS = RUNGS["direct"], WORKLOADS["alexnet"].layers
 POINTS = [
-    Point("alexnet", number, N, "direct", "pageable", "fp32", DIRECT.resolve(conv, {}))
-    for number, conv in enumerate(LAYERS, start=1)
+    point_of(batch_of("alexnet", number, N), "direct") for number in range(1, len(WORKLOADS["alexnet"].layers) + 1)
 ]
 
 
@@ -35,7 +33,7 @@ def runner(cuda):
     return torch_peers.TorchRunner(torch_peers.import_torch(cuda), cuda, Runner(cuda, POINTS, Settings(seconds=0.0)))
 
 
-@pytest.mark.parametrize("point", torch_peers.peer_points(POINTS), ids=lambda point: f"{point.rung}-{point.layer}")
+@pytest.mark.parametrize("point", peer_points(POINTS, TORCH_PEERS), ids=lambda point: f"{point.rung}-{point.layer}")
 def test_a_peer_is_right_and_timed(runner, point):
     record = runner.record(point)
     assert record["status"] == "ok", record["reason"]
@@ -52,7 +50,7 @@ def test_a_peer_is_right_and_timed(runner, point):
 def test_every_plan_of_cudnns_is_tried_and_the_fastest_is_right(cuda):
     pytest.importorskip("cudnn")
     modules = cudnn_peers.import_cudnn(cuda)
-    for point in cudnn_peers.peer_points(POINTS[2:3]):
+    for point in peer_points(POINTS[2:3], CUDNN_PEERS):
         record = cudnn_peers.CudnnRunner(modules, cuda, Runner(cuda, POINTS, Settings(seconds=0.0))).record(point)
         assert record["status"] == "ok", record["reason"]
         assert record["peer"]["plans"][0]["tried"] > 1
@@ -62,7 +60,7 @@ def test_every_plan_of_cudnns_is_tried_and_the_fastest_is_right(cuda):
 def test_sustained_times_are_a_figure_of_rungs_and_peers(cuda, runner, monkeypatch):
     monkeypatch.setattr(cuda, "sustained", 0.05)
     rung = Runner(cuda, POINTS, Settings(seconds=0.0, baseline=False)).record(POINTS[2])
-    peer = runner.record(torch_peers.peer_points(POINTS[2:3])[0])
+    peer = runner.record(peer_points(POINTS[2:3], TORCH_PEERS)[0])
     assert rung["audit"]["sustained"]["power_w"] > 0
     assert peer["under_load"]["sustained"]["power_w"] > 0
     for record in (rung, peer):
@@ -70,11 +68,11 @@ def test_sustained_times_are_a_figure_of_rungs_and_peers(cuda, runner, monkeypat
         assert hot / 2 < sustained < 2 * hot + 0.1
 
 
-@pytest.mark.parametrize("joint", torch_peers.peer_sequences(POINTS), ids=lambda joint: joint.rung)
+@pytest.mark.parametrize("joint", peer_sequences(POINTS, TORCH_PEERS), ids=lambda joint: joint.rung)
 def test_layers_together_take_longer_than_any_of_them(runner, joint):
     record = runner.record(joint)
     assert record["status"] == "ok", record["reason"]
-    first = runner.record(Point(**joint.points()[0].axes() | {"rung": joint.rung.removesuffix(SEQUENCE_SUFFIX)}))
+    first = runner.record(joint.points()[0])
     assert min(record["samples"]["kernel"]) > min(first["samples"]["kernel"])
 
 
@@ -87,7 +85,7 @@ def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
     def flags():
         return cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
 
-    point = torch_peers.peer_points(POINTS)[0]
+    point = peer_points(POINTS, TORCH_PEERS)[0]
     runner.record(point)
     before, free = flags(), cuda.driver.mem_get_info()[0]
     runner.record(point)
@@ -96,5 +94,5 @@ def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
 
 
 def test_rungs_still_run_after_peers(cuda, runner):
-    runner.record(torch_peers.peer_points(POINTS)[0])
+    runner.record(peer_points(POINTS, TORCH_PEERS)[0])
     assert Runner(cuda, POINTS, Settings(seconds=0.0, baseline=False)).record(POINTS[2])["status"] == "ok"

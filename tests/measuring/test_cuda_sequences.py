@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from points import batch_of
 
 from alexconv.executors import choose_executor
 from alexconv.executors.cuda.graphs import Graph
@@ -22,7 +23,8 @@ def cuda():
 
 
 def record(cuda, rung: str, N: int, transfer: str, layers=ALL) -> dict:
-    points = expand("alexnet", layers, [N], choose_rungs(rung), [transfer_named(transfer)], {})
+    batches = [batch_of("alexnet", layer, N) for layer in layers]
+    points = expand(batches, choose_rungs(rung), [transfer_named(transfer)])
     (sequence,) = sequences.rung_sequences(points)
     return sequences.SequenceRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(sequence)
 

@@ -1,17 +1,19 @@
 """cuDNN's own frontend as a peer, with small stand-ins for it and for torch."""
 
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from points import batch_of, peer_point, point_of
 from test_peers import Executor, Tensor, Torch
 
 from alexconv.errors import MissingTool
 from alexconv.measuring import cudnn_peers, torch_peers
+from alexconv.measuring.peers import peer_points, peer_sequences
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.planning.points import Point
+from alexconv.planning.peers import CUDNN_PEERS
+from alexconv.planning.points import PeerPoint
 
 COSTS = (4.0, 1.0, 2.0)  # ms of each plan
 UNBUILT = 1  # the fastest on paper, which cannot be built
@@ -132,14 +134,14 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     return made
 
 
-def runner_of(torch: Torch, point: Point) -> cudnn_peers.CudnnRunner:
+def runner_of(torch: Torch, point: PeerPoint) -> cudnn_peers.CudnnRunner:
     executor = Executor()
     modules = torch, Cudnn(torch, executor)
     return cudnn_peers.CudnnRunner(modules, executor, Runner(executor, [point], Settings(seconds=0.0)))
 
 
-def point(precision: str = "fp32", layer: int = 1) -> Point:
-    return Point("alexnet", layer, 1, f"cudnn-nchw-{precision}", "pageable", precision, {})
+def point(precision: str = "fp32", layer: int = 1) -> PeerPoint:
+    return peer_point(batch_of("alexnet", layer, 1), f"cudnn-nchw-{precision}")
 
 
 def test_the_fastest_plan_that_can_be_built_is_chosen_and_retimed(torch: Torch) -> None:
@@ -161,7 +163,7 @@ def test_a_precision_leaves_out_the_plans_that_round_more(torch: Torch, precisio
 
 
 def test_the_strict_peer_leaves_out_transforms(torch: Torch) -> None:
-    strict = replace(point(), rung="cudnn-nchw-fp32-strict")
+    strict = point("fp32-strict")
     runner = runner_of(torch, strict)
     assert runner.record(strict)["status"] == "ok"
     assert runner._cudnn.notes == [["down", "tensor cores", *cudnn_peers.TRANSFORMS]]
@@ -180,10 +182,10 @@ def test_without_a_plan_the_point_fails_in_one_line(torch: Torch) -> None:
 
 
 def test_its_points_are_those_of_torch_without_the_product() -> None:
-    points = [Point("alexnet", layer, 8, "direct", "pageable", "fp32", {}) for layer in (1, 2)]
-    found = cudnn_peers.peer_points(points)
+    points = [point_of(batch_of("alexnet", layer, 8), "direct") for layer in (1, 2)]
+    found = peer_points(points, CUDNN_PEERS)
     assert len(found) == 2 * (6 + 2), "fp32 has strict ones too"
-    assert {each.rung.partition("-")[0] for each in [*found, *cudnn_peers.peer_sequences(points)]} == {"cudnn"}
+    assert {each.rung.partition("-")[0] for each in [*found, *peer_sequences(points, CUDNN_PEERS)]} == {"cudnn"}
 
 
 def test_without_the_frontend_one_line_says_what_to_install(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:

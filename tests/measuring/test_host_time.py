@@ -1,6 +1,7 @@
 """How long a job takes on the CPU is said before it begins, and counted down by what is left to do."""
 
 import pytest
+from points import batch_of
 
 from alexconv.cli.display import Progress
 from alexconv.executors import choose_executor
@@ -14,7 +15,8 @@ class Serial:
 
 
 def points(N: int, rungs: str = "all"):
-    return expand("alexnet", range(1, 6), [N], choose_rungs(rungs), choose_transfers("pageable"), {})
+    batches = [batch_of("alexnet", layer, N) for layer in range(1, 6)]
+    return expand(batches, choose_rungs(rungs), choose_transfers("pageable"))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from points import batch_of, peer_point, peers_together, point_of
 from report_records import record, write
 
 from alexconv import compare, run
@@ -18,10 +19,19 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.cuda.timing import CLOCK_MS, SUSTAINED_SAMPLES, time_on_device, time_sustained
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
-from alexconv.measuring.jobs import Job, with_peers
-from alexconv.measuring.peers import PEERS, library_of, names_in, peers_named
+from alexconv.measuring.jobs import Job
+from alexconv.measuring.peers import (
+    PEERS,
+    library_of,
+    names_in,
+    peer_points,
+    peer_sequences,
+    peers_named,
+    with_peers,
+)
 from alexconv.measuring.runner import Runner, Settings, finished
-from alexconv.planning.points import LayerSequence, Point, layer_range
+from alexconv.planning.peers import GEMM, TORCH_PEERS
+from alexconv.planning.points import LayerSequence, PeerPoint, Point, layer_range
 from alexconv.records.store import identity, read
 from alexconv.reports.measurements import measurements
 from alexconv.shapes import WORKLOADS, Conv
@@ -29,8 +39,8 @@ from alexconv.shapes import WORKLOADS, Conv
 CONVOLUTIONS = [f"torch-{layout}-{precision}" for precision in ("fp32", "tf32", "fp16") for layout in ("nchw", "nhwc")]
 
 
-def point(layer: int = 3, N: int = 1, rung: str = "torch-nchw-fp32", precision: str = "fp32") -> Point:
-    return Point("alexnet", layer, N, rung, "pageable", precision, {})
+def point(layer: int = 3, N: int = 1, rung: str = "torch-nchw-fp32") -> PeerPoint:
+    return peer_point(batch_of("alexnet", layer, N), rung)
 
 
 class Tensor:
@@ -259,31 +269,31 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     return Torch()
 
 
-def runner_of(torch: Torch, *points: Point, **settings) -> torch_peers.TorchRunner:
+def runner_of(torch: Torch, *points: PeerPoint, **settings) -> torch_peers.TorchRunner:
     executor = Executor()
     return torch_peers.TorchRunner(torch, executor, Runner(executor, points, Settings(seconds=0.0, **settings)))
 
 
 def test_every_layer_and_batch_has_its_peers_once():
     points = [
-        Point("alexnet", layer, N, rung, "pageable", "fp32", {})
+        point_of(batch_of("alexnet", layer, N), rung)
         for layer, N in ((3, 1), (4, 8))
         for rung in ("direct", "channels")
     ]
-    found = torch_peers.peer_points(points)
+    found = peer_points(points, TORCH_PEERS)
     assert [(each.layer, each.N) for each in found] == [(3, 1)] * 7 + [(4, 8)] * 7
     assert [each.rung for each in found[:7]] == [*CONVOLUTIONS, "torch-gemm-fp32"]
-    assert {each.precision for each in torch_peers.peer_points(points, ["tf32"])} == {"tf32"}
-    assert torch_peers.peer_points(points, ["half"]) == []
+    assert {peer.precision for peer in PEERS["torch"].chosen((), ["tf32"])} == {"tf32"}
 
 
 def test_layers_together_are_one_point_per_workload_and_batch():
-    points = [Point("alexnet", layer, N, "direct", "pageable", "fp32", {}) for N in (1, 8) for layer in range(1, 6)]
-    found = torch_peers.peer_sequences(points)
+    points = [point_of(batch_of("alexnet", layer, N), "direct") for N in (1, 8) for layer in range(1, 6)]
+    found = peer_sequences(points, TORCH_PEERS)
     assert len(found) == 2 * 6
     assert found[0].axes() == point().axes() | {"layer": "1-5", "rung": "torch-nchw-fp32-together"}
     assert [each.layer for each in found[0].points()] == [1, 2, 3, 4, 5]
-    assert torch_peers.peer_sequences(points[:1]) == []
+    with pytest.raises(UsageError, match="two layers or more"):
+        peer_sequences(points[:1], TORCH_PEERS)
     assert [layer_range(layers) for layers in ((2,), (1, 3), (2, 3), (3, 2))] == ["2", "1,3", "2-3", "3,2"]
 
 
@@ -292,7 +302,7 @@ def test_layers_together_are_one_point_per_workload_and_batch():
     ("rung", "precision", "conv"), [(CONVOLUTIONS[0], "fp32", "ieee"), (CONVOLUTIONS[5], "fp16", "tf32")]
 )
 def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, precision, conv, layer):
-    asked = point(layer, rung=rung, precision=precision)
+    asked = point(layer, rung=rung)
     found = runner_of(torch, asked).record(asked)
     assert (found["status"], found["reason"]) == ("ok", None)
     assert set(found) >= {"time", "key", "error", "health", "throttled", "device_bytes", "pieces", "launches"}
@@ -365,7 +375,7 @@ def in_float(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 )
 def test_integers_show_that_an_engine_is_not_exact(torch, engine, precision, passes_max_error):
     torch.engine = engine
-    asked = point(rung=f"torch-nhwc-{precision}", precision=precision)
+    asked = point(rung=f"torch-nhwc-{precision}")
     found = runner_of(torch, asked).record(asked)
     assert (found["status"], "samples" in found) == ("wrong", False)
     assert (found["error"]["scaled"] <= found["error"]["tolerance"]) == passes_max_error
@@ -394,7 +404,7 @@ def test_integers_leave_room_for_the_border_that_torch_adds():
 
 
 def test_the_product_has_the_layers_size_and_is_checked(torch):
-    asked = point(5, rung=torch_peers.GEMM)
+    asked = point(5, rung=GEMM)
     conv = asked.conv
     found = runner_of(torch, asked).record(asked)
     assert found["status"] == "ok"
@@ -410,7 +420,7 @@ def test_the_product_has_the_layers_size_and_is_checked(torch):
 
 
 def test_layers_together_are_recorded_as_one(torch):
-    joint = torch_peers.sequence_of("alexnet", (3, 5), 1, "fp16", "nhwc")
+    joint = peers_together((3, 5), 1, "torch-nhwc-fp16")
     found = runner_of(torch, *joint.points()).record(joint)
     assert found["status"] == "ok"
     assert found["point"]["layer"] == "3,5"
@@ -439,7 +449,7 @@ def test_a_fault_of_torch_is_a_status_in_one_line(torch, monkeypatch, error, sta
 
 
 def test_the_key_knows_the_versions_and_the_settings(torch):
-    joint = torch_peers.sequence_of("alexnet", (1, 3), 1, "fp32", "nchw")
+    joint = peers_together((1, 3), 1, "torch-nchw-fp32")
     for asked in (point(), joint):
         key = runner_of(torch, point(1), point(3)).key(asked)
         assert key == runner_of(Torch(), point(1), point(3)).key(asked)
@@ -489,11 +499,11 @@ def test_bad_usage_is_reported_before_anything_runs(tmp_path, capsys, arguments,
 
 
 def jobs(precisions: list[str], *points: Point, names: tuple[str, ...] = ()) -> list[Job]:
-    return with_peers("rungs", points, PEERS["torch"], "peers", precisions, names=names, sequences=True)
+    return with_peers("rungs", points, "peers", PEERS["torch"].chosen(names, precisions), sequences=True)
 
 
 def test_peers_run_after_the_rungs_of_their_layer_and_batch():
-    own = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (2, 1)]
+    own = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (2, 1)]
     found = jobs([], *own)
     expected = ["rungs", *["peers"] * 7]
     assert [job.recorder for job in found] == expected * 2 + ["peers"] * 6
@@ -506,7 +516,7 @@ def test_peers_run_after_the_rungs_of_their_layer_and_batch():
 
 
 def test_only_peers_that_are_named_run():
-    own = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (2, 1)]
+    own = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (2, 1)]
     found = jobs([], *own, names=("torch-nchw-fp32", "torch-nhwc-fp16"))
     expected = ["direct", "torch-nchw-fp32", "torch-nhwc-fp16"] * 2
     assert [job.point.rung for job in found] == [*expected, *(f"{name}-together" for name in expected[1:3])]
@@ -543,7 +553,8 @@ class Host(Executor, HostExecutor):
 
 def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, monkeypatch, torch):
     monkeypatch.setattr(run, "choose_executor", lambda *arguments: Host())
-    monkeypatch.setitem(PEERS, "torch", replace(PEERS["torch"], load=lambda executor: torch))
+    load = partial(partial, torch_peers.TorchRunner, torch)
+    monkeypatch.setitem(PEERS, "torch", replace(PEERS["torch"], load=load))
     out = tmp_path / "r.jsonl"
     arguments = ["--layers", "3,5", "--N", "1", "--rungs", "direct-register", "--no-baseline", "--peers", "torch"]
     arguments += ["--together", "--seconds", "0", "--precision", "fp32", "--out", str(out)]
@@ -560,7 +571,7 @@ def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, m
 
 def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, capsys):
     own = record("alexnet", 3, 1, "direct")
-    joint = torch_peers.sequence_of("alexnet", (1, 2, 3), 1, "fp32", "nchw")
+    joint = peers_together((1, 2, 3), 1, "torch-nchw-fp32")
     both = [own, record("alexnet", 3, 1, "torch-nchw-fp32") | {"peer": {}}, own | {"point": joint.axes()}]
     file = write(tmp_path / "r.jsonl", both)
     assert {each.series.rung for each in measurements(read([file])).points} == {"direct", "torch-nchw-fp32"}

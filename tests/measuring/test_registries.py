@@ -1,6 +1,7 @@
 """A new workload, executor, transfer or peer is one entry in its table: here each gets one, and a run uses them."""
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +14,12 @@ from alexconv.executors import EXECUTORS, Backend, backends, choose_executor
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.peers import PEERS, Peer
+from alexconv.kernels.ladder import RUNGS, Ladder
+from alexconv.measuring.peers import PEERS, Library
 from alexconv.measuring.runner import attempted, checked
 from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.peers import Peer
 from alexconv.planning.planner import plan
-from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import digest, read
 from alexconv.shapes import WORKLOADS, Conv, Workload
@@ -66,20 +67,14 @@ class NumpyRunner:
         return {**checked(layer.error(y), PRECISIONS["fp32"].tolerance(conv.K)), **whole, "samples": {}}
 
 
-def numpy_points(points, precisions):
-    layers = dict.fromkeys((point.workload, point.layer, point.N) for point in points)
-    return [Point(*layer, "numpy-einsum", "pageable", "fp32", {}) for layer in layers]
-
-
 @pytest.fixture
 def toys(monkeypatch):
     """One entry in each table."""
     monkeypatch.setitem(WORKLOADS, "toy", Workload("toy", (SMALL,), (1,), "a test"))
     monkeypatch.setitem(EXECUTORS, "toy", Backend(lambda wanted: ToyExecutor()))
     monkeypatch.setitem(TRANSFERS, "noted", Transfer("noted", "copies that are noted", opens={"toy": Noted}))
-    monkeypatch.setitem(
-        PEERS, "numpy", Peer(("fp32",), lambda executor: np, NumpyRunner, numpy_points, lambda *points: [])
-    )
+    library = Library((Peer("numpy", "einsum", "fp32"),), lambda executor: partial(NumpyRunner, np, executor))
+    monkeypatch.setitem(PEERS, "numpy", library)
     monkeypatch.setattr(Noted, "opened", [])
 
 
@@ -89,7 +84,7 @@ def test_an_entry_in_a_table_is_all_that_a_run_needs(toys, tmp_path, capsys):
     assert run.main([*words, "--out", str(out)]) == 0
     assert "backend toy: a toy" in capsys.readouterr().out
     found = [(each["point"]["rung"], each["point"]["N"], each["status"]) for each in read([out]).points]
-    assert found == [("direct", 2, "ok"), ("numpy-einsum", 2, "ok")]
+    assert found == [("direct", 2, "ok"), ("numpy-einsum-fp32", 2, "ok")]
     assert Noted.opened == ["noted"] * 2, "for integers, and for the data"
 
 
@@ -140,6 +135,5 @@ def test_a_new_precision_is_one_entry_and_auto_takes_its_rungs_from_the_ladder(m
     exact = replace(PRECISIONS["fp32"], name="exact")
     monkeypatch.setitem(PRECISIONS, "exact", exact)
     slow, fast = (replace(RUNGS[name], precision="exact") for name in ("direct", "direct-register"))
-    monkeypatch.setattr(auto, "LADDER", (slow, fast))
-    found = auto.preferences(choose_executor("host"), SMALL, 1, "exact")
+    found = auto.preferences(choose_executor("host"), SMALL, 1, "exact", Ladder((slow, fast)))
     assert [bound.rung.name for bound in found] == ["direct-register", "direct"]

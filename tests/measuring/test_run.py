@@ -250,8 +250,8 @@ from alexconv import run
 from alexconv.kernels.ladder import RUNGS
 from ladders import ladder_with
 name, source, *arguments = sys.argv[1:]
-with ladder_with(replace(RUNGS[name], file=source)):
-    sys.exit(run.main(arguments))
+run.ladder_of = lambda options: ladder_with(replace(RUNGS[name], file=source))
+sys.exit(run.main(arguments))
 """
 
 

@@ -6,19 +6,18 @@ from io import StringIO
 
 import pytest
 from edited_code import edit_code, forget_code
-from ladders import ladder_with
+from points import batch_of, point_of
 from rich.console import Console
 
 from alexconv.cli import display
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import RUNGS, Ladder
 from alexconv.kernels.rung import FOLDER, Array, TensorMap
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.planning.points import Point
 
 DIRECT = RUNGS["direct"]
-POINT = Point("lenet-70-k5", 1, 2, DIRECT.name, "pageable", DIRECT.precision, {"THREAD_OUTPUTS": 3})
+POINT = point_of(batch_of("lenet-70-k5", 1, 2), DIRECT, {"THREAD_OUTPUTS": 3})
 
 
 @pytest.mark.parametrize(
@@ -40,8 +39,8 @@ def test_a_record_is_stale_when_a_setting_that_its_outcome_depends_on_changes(ch
 
 def key_with(rung, point=POINT, settings=None):
     """The key of the point if its rung were another one."""
-    with ladder_with(rung):
-        return Runner(HostExecutor(), [point], settings or Settings()).key(point)
+    point = replace(point, entry=rung)
+    return Runner(HostExecutor(), [point], settings or Settings()).key(point)
 
 
 def launched(**changes):
@@ -94,8 +93,8 @@ def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeyp
         patch.setattr("alexconv.planning.checks.DEVIATIONS", 100)
         keys.add(key_with(DIRECT))
     keys.add(key_with(DIRECT, replace(POINT, transfer="managed")))
-    keys.add(key_with(DIRECT, replace(POINT, data="relu")))
-    keys.add(key_with(DIRECT, replace(POINT, data="zeros")))
+    for data in ("relu", "zeros"):
+        keys.add(key_with(DIRECT, replace(POINT, batch=replace(POINT.batch, data=data))))
     keys.add(key_with(DIRECT, replace(POINT, constants={"THREAD_OUTPUTS": 2})))
     assert len(keys) == 8
 
@@ -109,15 +108,13 @@ def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
     assert key_with(moved) != key_with(DIRECT)
 
 
-def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkeypatch, change_ladder, capsys):
+def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkeypatch, capsys):
     reason = "the copy engine's scatter has no twin"
     made_up = replace(DIRECT, name="made-up", alias="mu", gpu_only=reason)
-    change_ladder(made_up)
-    monkeypatch.setattr(display, "LADDER", (DIRECT, made_up))
     host = HostExecutor()
     monkeypatch.setattr(host, "load", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))
     monkeypatch.setattr(host, "build", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))
-    point = replace(POINT, rung=made_up.name)
+    point = replace(POINT, entry=made_up)
     runner = Runner(host, [point], Settings())
     compile_all(runner, [point])
     record = runner.record(point)
@@ -125,7 +122,7 @@ def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkey
     console = Console(width=200, file=StringIO())
     display.plan_table(console, runner, [point])
     assert f"skipped: needs a GPU: {reason}" in console.file.getvalue()
-    display.listing(console, as_json=True)
+    display.listing(console, Ladder((DIRECT, made_up)), as_json=True)
     listed = json.loads(capsys.readouterr().out)
     assert [(rung["name"], rung["gpu_only"]) for rung in listed] == [("direct", None), ("made-up", reason)]
 
@@ -151,5 +148,5 @@ class Measuring(HostExecutor):
 def test_the_exact_check_takes_every_image_unless_the_cpu_is_slow_and_the_max_error_tells(
     executor, rung, layer, N, images
 ):
-    point = Point("alexnet", layer, N, rung, "pageable", RUNGS[rung].precision, {})
+    point = point_of(batch_of("alexnet", layer, N), rung, {})
     assert Runner(executor(), [point], Settings())._exact_images(point) == images

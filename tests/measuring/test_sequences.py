@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from ladders import ladder_with, planted
+from ladders import planted
+from points import batch_of
 
 from alexconv import run
 from alexconv.errors import UsageError
@@ -17,16 +18,19 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import sequences
 from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.planning.planner import Plan
-from alexconv.planning.points import LayerSequence, Point, choose_rungs, expand
+from alexconv.planning.points import Batch, ConstantSource, LayerSequence, Point, choose_rungs, expand
 from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.records.store import identity
-from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.shapes import WORKLOADS, Conv
+
+THREE_IMAGES = [batch_of("alexnet", layer, 3) for layer in (3, 5)]
 
 
 def points(
     rungs: str = "direct-register", transfer: str = "pageable", layers=(3, 5), **constants: list[int]
 ) -> list[Point]:
-    return expand("alexnet", layers, [1], choose_rungs(rungs), [transfer_named(transfer)], constants)
+    batches = [batch_of("alexnet", layer, 1) for layer in layers]
+    return expand(batches, choose_rungs(rungs), [transfer_named(transfer)], ConstantSource(constants))
 
 
 def test_each_rung_transfer_and_batch_is_one_sequence():
@@ -56,7 +60,7 @@ def test_points_that_cannot_form_a_sequence_are_bad_usage():
 
 
 def test_a_mix_has_a_rung_and_constants_for_every_layer():
-    arguments = "alexnet", [1, 2], [transfer_named("pageable")], None
+    arguments = WORKLOADS["alexnet"], [1, 2], [transfer_named("pageable")]
     found = sequences.mixed("3=direct-register,5=tiled:TILE=8:UNROLL=1", *arguments)
     assert [(joint.rung, joint.N, joint.layers) for joint in found] == [
         ("mixed-together", 1, (3, 5)),
@@ -192,9 +196,7 @@ def test_a_graph_of_layers_is_one_record(device):
 
 def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
     monkeypatch.setattr(sequences, "PIECE_BYTES", 10**5)
-    (sequence,) = sequences.rung_sequences(
-        expand("alexnet", (3, 5), [3], choose_rungs("tiled"), [transfer_named("streamed:4")], {})
-    )
+    (sequence,) = sequences.rung_sequences(expand(THREE_IMAGES, choose_rungs("tiled"), [transfer_named("streamed:4")]))
     found = record(device, sequence)
     assert found["status"] == "ok", found["reason"]
     assert set(found["samples"]) == {"total"}
@@ -213,15 +215,15 @@ def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
         ),
     ],
 )
-def test_integers_show_bugs_that_the_error_in_half_hides(device, monkeypatch, tmp_path, transfer, right, wrong):
+def test_integers_show_bugs_that_the_error_in_half_hides(device, tmp_path, transfer, right, wrong):
     """Without the last channel; without a tap of one filter."""
     conv = Conv(C=256, H=7, W=6, M=8, R=3, S=3)
-    monkeypatch.setitem(WORKLOADS, "deep", Workload("deep", (conv, conv), (1,), "made up"))
-    asked = expand("deep", (1, 2), [2], choose_rungs("tiled-half2"), [transfer_named(transfer)], {})
-    (sequence,) = sequences.rung_sequences(asked)
+    batches, how = [Batch("deep", layer, conv, 2) for layer in (1, 2)], [transfer_named(transfer)]
+    (sequence,) = sequences.rung_sequences(expand(batches, choose_rungs("tiled-half2"), how))
     assert record(device, sequence)["exact"] == {"images": 2, "wrong": 0}
-    with ladder_with(planted("tiled-half2", right, wrong, tmp_path)):
-        found = record(device, sequence)
+    buggy = planted("tiled-half2", right, wrong, tmp_path)
+    (sequence,) = sequences.rung_sequences(expand(batches, [(buggy, None)], how))
+    found = record(device, sequence)
     assert found["exact"]["wrong"] == sum(layer["exact"]["wrong"] for layer in found["layers"]) > 0
     assert found["error"]["scaled"] <= found["error"]["tolerance"]
     assert (found["status"], "samples" in found) == ("wrong", False)
@@ -241,9 +243,7 @@ def test_layers_that_do_not_fit_together_are_skipped(device):
     found = record(device, sequence, memory_budget=one + 200_000)
     assert found["status"] == "skipped"
     assert "device memory in total" in found["reason"]
-    (sequence,) = sequences.rung_sequences(
-        expand("alexnet", (3, 5), [3], choose_rungs("direct"), [transfer_named("pageable")], {})
-    )
+    (sequence,) = sequences.rung_sequences(expand(THREE_IMAGES, choose_rungs("direct"), [transfer_named("pageable")]))
     assert "takes whole batches" in record(device, sequence, memory_budget=one + 400_000)["reason"]
 
 

@@ -13,7 +13,6 @@ from alexconv import new, run
 from alexconv.accuracy import __main__ as accuracy
 from alexconv.check import __main__ as check
 from alexconv.errors import UsageError
-from alexconv.kernels import ladder
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.own import folders
 from alexconv.own.wrapping import wrapped
@@ -25,18 +24,6 @@ from alexconv.tune import __main__ as tune
 COURSE = Path(__file__).parent.parent / "sources" / "course.cu"
 COURSE_TEXT = COURSE.read_text()
 COMMANDS = [run, profile, predict, tune, accuracy, check, new]
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Restores the ladder after a test."""
-    tables = [ladder._rungs, ladder._aliases]
-    before, length = [dict(table) for table in tables], len(LADDER)
-    yield
-    del ladder._ladder[length:]
-    for table, entries in zip(tables, before, strict=True):
-        table.clear()
-        table.update(entries)
 
 
 @pytest.fixture
@@ -141,10 +128,10 @@ def test_a_fault_of_an_entry_file_names_its_line(folder):
         folders.rungs_of(folder)
     entry.write_text(text.replace("my_conv.cu", "other.cu"))
     with pytest.raises(UsageError, match="no file"):
-        folders.register(folders.rungs_of(folder), folder)
+        LADDER.with_rungs(folders.rungs_of(folder), folder)
     entry.write_text(text.replace('alias="my-conv"', 'alias="mcpy"'))
     with pytest.raises(UsageError, match=r"already has .* alias mcpy"):
-        folders.register(folders.rungs_of(folder), folder)
+        LADDER.with_rungs(folders.rungs_of(folder), folder)
     with pytest.raises(UsageError, match="alexconv new"):
         folders.rungs_of(folder / "nothing")
 
@@ -154,11 +141,12 @@ def test_packages_bring_rungs(folder, monkeypatch):
     point = EntryPoint("theirs", "their_package:RUNGS", folders.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda self: [rung])
     monkeypatch.setattr(folders, "of_packages", lambda: (point,))
-    folders.register_installed()
-    assert RUNGS["my-conv"] is LADDER[-1] is rung
+    installed_ladder = folders.installed_ladder.__wrapped__  # the other is cached for the process
+    assert installed_ladder() == (*LADDER, rung)
+    assert "my-conv" not in RUNGS
     monkeypatch.setattr(EntryPoint, "load", lambda self: 1 / 0)
     with pytest.raises(UsageError, match="theirs"):
-        folders.register_installed()
+        installed_ladder()
 
 
 # ---- A course's file -------------------------------------------------------------------------------------------------

@@ -4,13 +4,23 @@ import re
 from dataclasses import replace
 
 import pytest
+from points import batch_of
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS
 from alexconv.kernels.problem import H200
-from alexconv.planning.points import choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
+from alexconv.planning.points import (
+    ConstantSource,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    refuse_unused,
+)
 from alexconv.records.labels import changed_in, rung_label
 from alexconv.shapes import WORKLOADS
+
+BATCH = batch_of("alexnet", 1, 1)
 
 
 def names(text: str) -> list[str]:
@@ -49,7 +59,7 @@ def test_guesses_for_a_typo_are_distinct(typo):
 
 
 def test_um_is_the_direct_rung_under_the_managed_transfer():
-    points = expand("alexnet", [2], [1], choose_rungs("um,mcpy"), choose_transfers("pinned"), {})
+    points = expand([batch_of("alexnet", 2, 1)], choose_rungs("um,mcpy"), choose_transfers("pinned"))
     assert [(point.rung, point.transfer) for point in points] == [("direct", "managed"), ("direct", "pinned")]
 
 
@@ -63,7 +73,12 @@ def test_transfers():
 def test_a_constant_without_effect_adds_no_point():
     constants = parse_constants(["COALESCED=0,1"])
     one, two = (
-        expand("alexnet", [layer], [1], choose_rungs("direct-register"), choose_transfers("pinned"), constants)
+        expand(
+            [batch_of("alexnet", layer, 1)],
+            choose_rungs("direct-register"),
+            choose_transfers("pinned"),
+            ConstantSource(constants),
+        )
         for layer in (1, 2)
     )
     assert [point.constants["COALESCED"] for point in one] == [0, 1]
@@ -75,7 +90,7 @@ def test_bad_constants_are_usage_errors():
         with pytest.raises(UsageError):
             parse_constants([text])
     with pytest.raises(UsageError, match="COALESCED of direct is 0, 1, not 2"):
-        expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pinned"), {"COALESCED": [2]})
+        expand([BATCH], choose_rungs("direct"), choose_transfers("pinned"), ConstantSource({"COALESCED": [2]}))
 
 
 def test_values_of_a_constant_named_twice_add_up():
@@ -86,19 +101,21 @@ def test_values_of_a_constant_named_twice_add_up():
 def test_a_constant_that_no_rung_has_is_a_usage_error():
     rungs, transfers = choose_rungs("direct,tiled"), choose_transfers("pinned")
     constants = parse_constants(["TILE=8"])
-    refuse_unused(constants, expand("alexnet", [1], [1], rungs, transfers, constants))
+    refuse_unused(constants, expand([BATCH], rungs, transfers, ConstantSource(constants)))
     with pytest.raises(UsageError, match="TILE: no constant of direct"):
-        refuse_unused(constants, expand("alexnet", [1], [1], rungs[:1], transfers, constants))
+        refuse_unused(constants, expand([BATCH], rungs[:1], transfers, ConstantSource(constants)))
 
 
 def test_labels_name_what_differs_from_the_default():
     conv = WORKLOADS["alexnet"].layer(1)
-    assert rung_label("direct", RUNGS["direct"].resolve(conv, {}), conv) == "direct"
-    assert rung_label("direct", RUNGS["direct"].resolve(conv, {"COALESCED": 0}), conv) == "direct [COALESCED=0]"
+    direct = RUNGS["direct"]
+    assert rung_label(direct, direct.resolve(conv, {}), conv) == "direct"
+    assert rung_label(direct, direct.resolve(conv, {"COALESCED": 0}), conv) == "direct [COALESCED=0]"
 
 
 def test_changed_constants_do_not_depend_on_current_defaults():
-    (point,) = expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pageable"), {"COALESCED": (0,)})
+    source = ConstantSource({"COALESCED": (0,)})
+    (point,) = expand([BATCH], choose_rungs("direct"), choose_transfers("pageable"), source)
     record = {"point": point.axes(), "changed": point.changed()}
     assert record["changed"] == ["COALESCED"]
     assert changed_in(record) == {"COALESCED": 0}
@@ -110,10 +127,11 @@ def test_changed_constants_do_not_depend_on_current_defaults():
 def test_defaults_are_those_of_the_device_and_count_as_unchanged():
     device = replace(H200, multiprocessors=100)
     rungs, transfers = choose_rungs("wgmma-half"), choose_transfers("pageable")
-    (point,) = expand("alexnet", [2], [32], rungs, transfers, {}, device=device)
+    batches = [batch_of("alexnet", 2, 32)]
+    (point,) = expand(batches, rungs, transfers, ConstantSource(device=device))
     assert 100 in point.constants.values()
     assert point.changed() == []
     assert "device" not in point.axes()
-    (elsewhere,) = expand("alexnet", [2], [32], rungs, transfers, {})
+    (elsewhere,) = expand(batches, rungs, transfers)
     assert 132 in elsewhere.constants.values()
     assert replace(point, device=H200).changed() != []

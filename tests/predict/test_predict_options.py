@@ -10,8 +10,9 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER
 from alexconv.planning.points import Point
-from alexconv.predict import accuracy, gpu, model
+from alexconv.predict import gpu, model
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.predictions import TYPE, KernelCache, predict_points
 from alexconv.records.store import read
@@ -25,7 +26,7 @@ def stored_kernels(monkeypatch):
     """The tests' stored machine code in place of the compiler; any other kernel has an unknown instruction."""
     programs = {}
     for each in stored_code.stored()["points"]:
-        point = accuracy.as_point(each["point"])
+        point = Point.from_axes(each["point"])
         programs[point.rung, point.conv, tuple(sorted(point.constants.items()))] = each["program"]
 
     def kernels(bound: BoundRung, _: gpu.Gpu) -> dict[str, model.Kernel]:
@@ -58,9 +59,11 @@ class SteadyGpu(HostExecutor):
 
 def stored_points(rung, **constants):
     """The stored points of a rung with these constants, for one image."""
-    points = [accuracy.as_point(each["point"]) for each in stored_code.stored()["points"]]
+    points = [Point.from_axes(each["point"]) for each in stored_code.stored()["points"]]
     chosen = [each for each in points if each.rung == rung and each.workload == "lenet-70-k5"]
-    return [replace(each, N=1) for each in chosen if constants.items() <= each.constants.items()]
+    return [
+        replace(each, batch=replace(each.batch, N=1)) for each in chosen if constants.items() <= each.constants.items()
+    ]
 
 
 def milliseconds(points):
@@ -99,7 +102,7 @@ def test_a_search_runs_what_is_predicted_fast(tmp_path, cache, option, tried):
     out = tmp_path / "tuning.jsonl"
     asked = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "2", "--rungs", "tiled", "--set", "UNROLL=0,1"]
     options = tune.parser().parse_args([*asked, "--constants", "UNROLL", "--out", str(out), *option])
-    (search,) = tune.tune(options, SteadyGpu(), "the command")
+    (search,) = tune.tune(options, LADDER, SteadyGpu(), "the command")
     for records in (search.records, read([out]).points):
         assert [each["point"]["constants"]["UNROLL"] for each in records if "again" not in each] == tried
 
@@ -115,7 +118,7 @@ def test_a_run_records_predicted_times_apart_from_measured_ones(tmp_path, capsys
     assert all(not record["samples"] for record in records.points)
     predicted = [header for header in records.headers.values() if header["type"] == TYPE]
     assert [each["point"]["rung"] for each in predicted] == ["direct-register", "channels"]
-    points = [Point(**record["point"]) for record in records.points]
+    points = [Point.from_axes(record["point"]) for record in records.points]
     for found, expected in zip(predicted, predict_points(points, H200, KernelCache()), strict=True):
         assert found["ms"] == pytest.approx(expected.milliseconds)
         assert found["run"] in records.headers

@@ -8,6 +8,7 @@ import stored_code
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
+from alexconv.planning.points import Point
 from alexconv.predict import accuracy, gpu, model, page
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.predictions import PointPrediction, lines, predict_points
@@ -32,7 +33,7 @@ def ratios() -> list[tuple[float, float]]:
 
 
 def predicted(stored) -> PointPrediction:
-    point = accuracy.as_point(stored["point"])
+    point = Point.from_axes(stored["point"])
     (found,) = predict_points([point], H200, lambda bound, _: stored_code.kernels(stored["program"]))
     return found
 
@@ -74,7 +75,7 @@ def test_the_cycles_of_all_source_lines_are_all_cycles():
 
 def test_a_faster_gpu_takes_less_time():
     stored = next(each for each in POINTS if each["point"]["rung"] == "direct-register")
-    point = accuracy.as_point(stored["point"])
+    point = Point.from_axes(stored["point"])
     bound = BoundRung(RUNGS[point.rung], point.conv, point.constants)
     slow = gpu.Gpu("slow", "slow", (9, 0), False, {**H200.values, "device": {**H200.values["device"], "clock_hz": 1e9}})
     kernels = stored_code.kernels(stored["program"])
@@ -83,7 +84,7 @@ def test_a_faster_gpu_takes_less_time():
 
 
 def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
-    point = accuracy.as_point(POINTS[0]["point"])
+    point = Point.from_axes(POINTS[0]["point"])
 
     def unknown(bound, on):
         raise UnknownInstruction("the model does not know the opcode FROBNICATE")

@@ -24,7 +24,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.layouts import from_study
-from alexconv.planning.points import parse_constants
+from alexconv.planning.points import ConstantSource, parse_constants
 from alexconv.profile import __main__ as profile
 from alexconv.profile import gpu, host, ncu
 from alexconv.profile.trace import spread_blocks, trace_launch
@@ -288,7 +288,7 @@ def test_a_missing_ncu_says_what_to_install(tmp_path, monkeypatch):
 def counted(tmp_path, monkeypatch, entries):
     """The profiles of a rung, with a stand-in for Nsight Compute's child that lists these launches."""
     options = profile.parser().parse_args(["--rungs", "unroll-matmul", "--layers", "2"])
-    (point,) = points = points_of(options, 128, constants={})
+    (point,) = points = points_of(options, LADDER, 128)
     kernels = [{"point": identity(point.axes()), "entry": entry, "images": 128} for entry in entries]
     launched = tmp_path / "launched"
     launched.write_text(json.dumps({"kernels": kernels, "problems": ["direct: out of memory"]}))
@@ -339,7 +339,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ncu, "INSTALLED", ())
     options = profile.parser().parse_args(["--rungs", "tiled", "--layers", "2", "--N", "128"])
-    points = points_of(options, 128, constants={})
+    points = points_of(options, LADDER, 128)
     runner = Runner(Compiled(), points, Settings())
     (found,) = gpu.cuda_profiles(runner, points, [])
     assert "install NVIDIA Nsight Compute" in capsys.readouterr().err
@@ -352,7 +352,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
 def test_a_profile_counts_the_images_of_one_micro_batch(monkeypatch, source):
     command = ["--rungs", "wgmma-window-scaled", "--layers", "1", "--N", "128", "--set", "MICRO_BATCH=64"]
     options = profile.parser().parse_args(command)
-    points = points_of(options, 128, constants=parse_constants(options.set))
+    points = points_of(options, LADDER, 128, ConstantSource(parse_constants(options.set)))
     runner = Runner(Compiled(), points, Settings())
     monkeypatch.setattr(host, "trace_point", lambda *given: [("window", None)])
     monkeypatch.setattr(host, "trace_metrics", lambda found: {})
@@ -403,7 +403,7 @@ class Launching(CudaExecutor):
 @pytest.mark.parametrize("rung", ["tiled", "mma-half"])
 def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layout(rung):
     options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
-    points = points_of(options, 128, constants={})
+    points = points_of(options, LADDER, 128)
     executor = Launching()
     runner = Runner(executor, points, Settings())
     launched = gpu.launch_once(runner, points)

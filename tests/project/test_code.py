@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 
 import pytest
 from edited_code import edit_code, forget_code
+from points import batch_of
 
 from alexconv import code
 from alexconv.code import BY_VALUE, code_of, definitions, reached, statements
@@ -145,8 +146,7 @@ def name_of(called: CodeType) -> str:
 def test_everything_that_runs_for_a_verdict_is_in_its_key(data: str, cache: Path) -> None:
     """No function of this project runs that keys have neither by its code nor by value."""
     rung = RUNGS["mma-half"]
-    constants = rung.resolve(Point("lenet-70-k5", 2, 3, rung.name, "pageable", "fp16", {}).conv, {}, 3)
-    point = Point("lenet-70-k5", 2, 3, rung.name, "pageable", "fp16", constants, data=data)
+    point = Point.with_defaults(batch_of("lenet-70-k5", 2, 3, data), rung)
     executor = HostExecutor()
     runner = Runner(executor, [point], Settings(baseline=False))
     statuses: list[str] = []

@@ -24,19 +24,17 @@ MAY_IMPORT = {
     "planning": "kernels records",
     "executors": "kernels compiling records planning",
     "measuring": "kernels cpu_reference records planning executors",
-    "cli": "kernels records planning measuring",
+    "cli": "kernels records planning executors measuring",
     "own": "kernels executors",
     "predict": "kernels compiling planning records cli own",
-    "cluster": "kernels cpu_reference records planning executors measuring own",
+    "cluster": "kernels cpu_reference records planning executors measuring cli own",
     "tune": "kernels records planning executors measuring cli own predict cluster",
     "profile": "kernels records planning executors measuring cli own",
     "check": "kernels compiling cpu_reference planning executors measuring profile cli own",
     "grade": "kernels compiling cpu_reference records planning executors measuring own check cli",
     "library": "kernels compiling records planning executors tune",
     "accuracy": "kernels cpu_reference records planning executors measuring own cli",
-    "commands": (
-        "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade cli"
-    ),
+    "commands": "kernels compiling cpu_reference records planning executors measuring cluster predict own grade cli",
     "reports": "kernels records planning predict own grade cli",
 }
 

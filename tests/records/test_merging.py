@@ -4,12 +4,12 @@ import json
 import tracemalloc
 
 import pytest
+from points import batch_of, peer_point, point_of
 from report_records import record
 
 from alexconv import merge, run
 from alexconv.cluster.groups import parse_shard, shard_of
 from alexconv.errors import UsageError
-from alexconv.planning.points import Point
 from alexconv.records import merging
 from alexconv.records.store import RecordFile, read
 
@@ -73,10 +73,11 @@ def test_an_invalid_shard_is_refused(text):
 
 def test_shards_share_the_groups_and_keep_them_whole():
     points = [
-        Point("alexnet", layer, N, rung, "pageable", "fp32", {})
+        point
         for layer in (1, 2, 3)
         for N in (1, 128)
-        for rung in ("direct", "tiled", "torch-nchw-fp32")
+        for batch in [batch_of("alexnet", layer, N)]
+        for point in (point_of(batch, "direct"), point_of(batch, "tiled"), peer_point(batch, "torch-nchw-fp32"))
     ]
     for of in (1, 2, 4, 9):
         shards = [shard_of(points, number, of) for number in range(1, of + 1)]

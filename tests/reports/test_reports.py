@@ -5,13 +5,13 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ladders import ladder_with
 from report_records import GPU, kernel_ms, record, whole_report, write
 
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
@@ -262,11 +262,11 @@ PROFILED = {
 
 @pytest.mark.parametrize(("profiles", "expected"), PROFILED.values(), ids=PROFILED)
 def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch(
-    tmp_path: Path, change_ladder: Callable[..., None], profiles: list[dict], expected: float
+    tmp_path: Path, profiles: list[dict], expected: float
 ) -> None:
     rung = RUNGS["channels"]
     twice = [replace(rung.launches[0], entry="twice")] * 2
-    change_ladder(replace(rung, launches=(*rung.launches, *twice)))
+    ladder = ladder_with(replace(rung, launches=(*rung.launches, *twice)))
     one = record("alexnet", 1, 128, "channels")
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
     for given in profiles:
@@ -276,7 +276,7 @@ def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch
             said["device"] = file.header("device", GPU | {"name": said["device"], "uuid": "GPU-2"})
         known = {key: value for key, value in said.items() if value}
         file.header("profile", {"point": one["point"], "metrics": metrics, **known})
-    found = measured_bytes(measurements(read([file.path])))
+    found = measured_bytes(measurements(read([file.path]), ladder=ladder))
     assert list(found.values()) == [expected]
 
 

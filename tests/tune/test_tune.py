@@ -10,6 +10,7 @@ from math import nan
 from pathlib import Path
 
 import pytest
+from points import batch_of, point_of
 from rich.console import Console
 
 from alexconv.cli.matrix import milliseconds
@@ -21,7 +22,6 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.points import Point
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import __main__ as tune
@@ -85,12 +85,11 @@ def cache(cache_of_tuning):
 
 def tuned(tmp_path, *arguments, gpu=None):
     options = tune.parser().parse_args([*SMALL, "--out", str(tmp_path / "tuning.jsonl"), *arguments])
-    return tune.tune(options, gpu or MadeUpGpu(), "the command")
+    return tune.tune(options, LADDER, gpu or MadeUpGpu(), "the command")
 
 
 def default_point(rung, layer=2, N=8):
-    conv = LENET.layer(layer)
-    return Point(LENET.name, layer, N, rung, "pageable", RUNGS[rung].precision, RUNGS[rung].resolve(conv, {}))
+    return point_of(batch_of(LENET.name, layer, N), rung)
 
 
 def at_tile(tile):
@@ -246,7 +245,7 @@ def test_the_time_of_the_fastest_is_not_the_one_that_made_it_win(tmp_path, cache
 def test_the_time_of_the_fastest_rung_is_not_the_one_that_made_it_win(tmp_path, cache, lucky):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(24), print)
     (found,) = comparison(tmp_path, "--precision", "fp32")
-    assert found.best == tuning_cache.Best("tiled", at_tile(24).constants, at_tile(24).kernel_ms)
+    assert found.best == tuning_cache.Best(RUNGS["tiled"], at_tile(24).constants, at_tile(24).kernel_ms)
     assert (len(found.records), lucky[-1]) == (3, 24)
 
 
@@ -483,7 +482,7 @@ def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(12), print)
     (found,) = comparison(tmp_path, "--precision", "fp32")
     assert len(found.records) == 3
-    assert found.best == tuning_cache.Best("tiled", at_tile(12).constants, at_tile(12).kernel_ms)
+    assert found.best == tuning_cache.Best(RUNGS["tiled"], at_tile(12).constants, at_tile(12).kernel_ms)
 
 
 def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):

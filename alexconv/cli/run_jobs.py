@@ -1,0 +1,140 @@
+"""The jobs of an ``alexconv.run`` command line, on the executor that runs them: the points, and what runs each.
+
+Options are those of ``alexconv.run`` by name.  Rungs' constants depend on the device and on what was tuned on it, so
+points are made where they run; in ``alexconv.cluster`` one worker makes the points of all.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+from alexconv.data import UNIFORM
+from alexconv.errors import UsageError
+from alexconv.executors.interface import Executor
+from alexconv.kernels.ladder import Ladder
+from alexconv.measuring.jobs import Job
+from alexconv.measuring.peers import PEERS, library_of, names_in, with_peers
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.measuring.sequences import SequenceRunner, mixed, rung_sequences
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.points import (
+    ConstantSource,
+    Point,
+    RungSequence,
+    batches_of,
+    choose_data,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    of_precisions,
+    parse_batches,
+    parse_constants,
+    parse_layers,
+    parse_precisions,
+    refuse_unused,
+    study_points,
+    workload_named,
+)
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class RunJobs:
+    """Jobs in order, the rungs' points among them with their runner, and the number of tuned points, if asked."""
+
+    jobs: list[Job]
+    points: list[Point]
+    runner: Runner
+    tuned: int | None
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings of a command line's points."""
+    return Settings(
+        options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
+    )
+
+
+def tuning() -> Any:
+    """The results of tuning: an app, so imported only when asked for, and by its name."""
+    return import_module("alexconv.tune.chosen")
+
+
+def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -> RunJobs:
+    """The jobs of a command line; raises UsageError, and MissingTool without the peers' library."""
+    library = PEERS[library_of(options.peers)] if options.peers else None
+    recorder_of = library.load(executor) if library else None
+    sequences_asked = [name for name in (["mix"] if library else ["mix", "together"]) if getattr(options, name)]
+    if sequences_asked and not executor.measures:
+        raise UsageError(f"--{sequences_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
+    source = ConstantSource(
+        parse_constants(options.set, ladder), tuning().tuned_on(executor) if options.tuned else None, executor.device
+    )
+    points = points_of_run(options, ladder, executor, source)
+    known = sum(bool(source.tuned(point.entry, point.conv, point.N)) for point in points) if source.tuned else None
+    sequences = sequences_of_run(options, ladder, executor, source, points) if executor.measures else []
+    every = [*points, *(point for sequence in sequences for point in sequence.points())]
+    runner = Runner(executor, every, settings_of(options))
+    jobs = [Job(point, runner) for point in points]
+    if library and recorder_of:
+        peers = library.chosen(names_in(options.peers), parse_precisions(options.precision))
+        jobs = with_peers(runner, points, recorder_of(runner), peers, sequences=options.together)
+    jobs += [Job(sequence, SequenceRunner(executor, runner)) for sequence in sequences]
+    return RunJobs(jobs, points, runner, known)
+
+
+def points_of_run(
+    options: argparse.Namespace, ladder: Ladder, executor: Executor, source: ConstantSource
+) -> list[Point]:
+    """The points of a command line; raises UsageError."""
+    if options.study is not None:
+        return study_points(options.study, parse_batches(options.N) if options.N else (), executor.device)
+    workload, precisions = workload_named(options.workload), parse_precisions(options.precision)
+    layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
+    transfers, data = choose_transfers(options.transfer), choose_data(options.data)
+    words = (options.rungs or ("" if options.mix else "all")).split(",")
+    automatic = [word for word in words if word.partition(":")[0] == AUTO]
+    named = ",".join(word for word in words if word not in automatic)
+    rungs = of_precisions(choose_rungs(named, ladder) if named else [], precisions)
+    points = expand(batches_of(workload, layers, batches, data), rungs, transfers, source)
+    if automatic:
+        chooser = tuning().Chooser(executor, ladder, options.memory_budget)
+        for word, layer, N, precision in product(automatic, layers, batches, precisions or PRECISIONS):
+            for rung, constants in chooser.rungs(workload.layer(layer), N, precision, contenders_in(word)):
+                own = replace(source, tuned=constants)
+                points += expand(batches_of(workload, [layer], [N], data), [(rung, None)], transfers, own)
+        points = list(dict.fromkeys(points))
+    if not points and not options.mix:
+        raise UsageError("no rung is left: no rung of --rungs has a class of --precision")
+    refuse_unused(source.chosen, points)
+    return points
+
+
+def contenders_in(word: str) -> int | None:
+    """The number in ``auto:4``, None for plain ``auto``; raises UsageError."""
+    _, colon, count = word.partition(":")
+    if not colon:
+        return None
+    if not count.isdecimal() or int(count) < 1:
+        raise UsageError(f"write auto, or auto:4 for four candidates, not {word}")
+    return int(count)
+
+
+def sequences_of_run(
+    options: argparse.Namespace, ladder: Ladder, executor: Executor, source: ConstantSource, points: Sequence[Point]
+) -> list[RungSequence]:
+    """The layers of each rung as one graph, and the mix of rungs, where asked for; raises UsageError."""
+    sequences = rung_sequences(points) if options.together else []
+    if options.together and points and not sequences:
+        raise UsageError("--together takes two layers or more")
+    if options.mix:
+        if options.data != UNIFORM:
+            raise UsageError("--data: not with --mix")
+        batches = parse_batches(options.N or str(executor.usual_batch))
+        transfers = choose_transfers(options.transfer)
+        sequences += mixed(options.mix, workload_named(options.workload), batches, transfers, source, ladder)
+    return sequences

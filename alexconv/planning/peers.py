@@ -1,0 +1,48 @@
+"""Other libraries' convolutions that are timed beside rungs: what each computes, and its name in points and records."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from alexconv.planning.layouts import LAYOUTS
+
+CONVOLVED = ("fp32", "tf32", "fp16")  # precisions of the libraries' convolutions
+PRODUCT = "gemm"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another library's implementation of a layer.
+
+    ``layout`` is that of input and output, or PRODUCT for a matrix product of the layer's size.  A ``strict`` one
+    transforms no inputs, as FFT and Winograd do.
+    """
+
+    library: str
+    layout: str
+    precision: str
+    strict: bool = False
+
+    @property
+    def name(self) -> str:
+        """``torch-nchw-fp32``, ``cudnn-nchw-fp32-strict``."""
+        return "-".join((self.library, self.layout, self.precision, *(["strict"] if self.strict else [])))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it computes a matrix product, and no convolution."""
+        return self.layout == PRODUCT
+
+
+def convolutions(library: str) -> tuple[Peer, ...]:
+    """A library's convolutions in every precision and layout."""
+    return tuple(Peer(library, layout, precision) for precision, layout in product(CONVOLVED, LAYOUTS))
+
+
+def peer_name(layout: str, precision: str) -> str:
+    """The name of torch's convolution."""
+    return Peer("torch", layout, precision).name
+
+
+TORCH_PEERS = (*convolutions("torch"), Peer("torch", PRODUCT, "fp32"))
+CUDNN_PEERS = (*convolutions("cudnn"), *(Peer("cudnn", layout, "fp32", strict=True) for layout in LAYOUTS))
+GEMM = TORCH_PEERS[-1].name
