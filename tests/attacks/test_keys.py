@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.paths import CACHE_VARIABLE
 from alexconv.planning.checks import PRECISIONS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
@@ -196,14 +197,22 @@ def test_a_change_is_a_miss_where_it_matters_and_nowhere_else(
     keep("changes of one character, and caches asked", len(before), "stale hits, or misses without need")
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, dict[str, object]]]:
+    """A world and its keys, with a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(nvcc, "nvcc_version", lambda: "13.0.0")
+        world = World(tmp_path_factory.mktemp("world"))
+        yield world, world.keys()
+
+
 @pytest.mark.parametrize("change", CODE)
 def test_a_change_of_the_code_that_decides_ok_is_a_miss_and_no_other_is(
-    change: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, unchanged: tuple[World, dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvcc, "nvcc_version", lambda: "13.0.0")
     module, text, other, missed = CODE[change]
-    world = World(tmp_path)
-    before = world.keys()
+    world, before = unchanged
     with monkeypatch.context() as patch:
         edit_code(patch, f"alexconv.{module}", text, other)
         after = world.keys()
@@ -224,7 +233,7 @@ def resumed(folder: Path) -> tuple[str, list[str]]:
     return line.partition(" points")[0], [record["status"] for record in read([out]).points]
 
 
-def test_a_run_is_not_resumed_with_other_checks(tmp_path: Path, cache: Path) -> None:
+def test_a_run_is_not_resumed_with_other_checks(tmp_path: Path, fresh_cache: Path) -> None:
     """A copy of the package, of which a comment changes, and then the reference."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for part in ("alexconv", "kernels", "cpu_reference"):

@@ -15,7 +15,7 @@ import pytest
 from attack_size import drawing, keep, shares
 from clusters import HOST, POINTS, STUDY, cluster_of, headers, kill_one, names, points_of, processes
 
-from alexconv import reference, run
+from alexconv import machine, reference, run
 from alexconv.cluster.connection import import_distributed
 from alexconv.cluster.shards import TYPE as SHARDS
 from alexconv.cpu_reference.cache import blocks_missing, compute_block, ensure
@@ -158,8 +158,9 @@ def no_reference(shared_cache):
 
 
 @pytest.mark.usefixtures("cache", "no_reference")
-def test_blocks_of_the_reference_are_those_of_one_process(address, capsys):
+def test_blocks_of_the_reference_are_those_of_one_process(address, capsys, monkeypatch):
     """The workers' cache is not this process's, which computes everything itself."""
+    monkeypatch.setattr(machine, "_SQUARE", 100)  # rows of the matrices that dgemm is timed on
     words = ["--workload", "lenet-86-k7", "--N", "270", "--seed", str(OWN_SEED)]
     assert reference.main([*words, "--cluster", address]) == 0
     assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "270", "540"]

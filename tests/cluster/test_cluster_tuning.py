@@ -32,7 +32,7 @@ class MadeUpGpu(HostExecutor):
 
 
 @pytest.fixture
-def address(cache, monkeypatch):
+def address(cache_of_tuning, monkeypatch):
     """Two workers in this process, each with the made-up GPU."""
     from distributed import LocalCluster
 

@@ -4,18 +4,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from processes import in_process
 
-from alexconv import data
+from alexconv import data, machine
+from alexconv import reference as command
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 from alexconv.cpu_reference import baseline
 from alexconv.cpu_reference import reference as reference_module
@@ -322,21 +326,20 @@ def test_an_unknown_workload_is_answered_with_the_known_ones() -> None:
         workload_named("vgg")
 
 
-def run_command(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "alexconv.reference", *arguments],
-        env={**os.environ, CACHE_VARIABLE: str(cache)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def run_command(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompletedProcess[str]]:
+    """The command in this process, with a rate of dgemm that is measured on small matrices."""
+    monkeypatch.setattr(machine, "_SQUARE", 100)
+    return partial(in_process, command.main)
 
 
 @pytest.mark.parametrize(
     "arguments", [["--layers", "7"], ["--N", "0"], ["--N=-3"], ["--N", "x"], ["--workload", "vgg"]], ids=str
 )
-def test_bad_usage_is_one_line_and_status_2(cache: Path, arguments: list[str]) -> None:
-    answer = run_command(cache, *arguments)
+def test_bad_usage_is_one_line_and_status_2(
+    run_command: Callable[..., CompletedProcess[str]], arguments: list[str]
+) -> None:
+    answer = run_command(*arguments)
     assert answer.returncode == 2
     assert answer.stdout == ""
     assert answer.stderr.startswith("error: ")
@@ -345,15 +348,19 @@ def test_bad_usage_is_one_line_and_status_2(cache: Path, arguments: list[str]) -
 
 def test_a_cache_folder_that_cannot_be_made_is_one_line_and_status_2(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    answer = run_command(tmp_path / "file" / "cache", "--workload", "lenet-86-k7", "--N", "1")
+    arguments = [sys.executable, "-m", "alexconv.reference", "--workload", "lenet-86-k7", "--N", "1"]
+    environment = {**os.environ, CACHE_VARIABLE: str(tmp_path / "file" / "cache")}
+    answer = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: cannot create the cache folder")
     assert answer.stderr.count("\n") == 1
 
 
-def test_the_command_builds_then_checks_and_says_what_it_rebuilds(cache: Path) -> None:
+def test_the_command_builds_then_checks_and_says_what_it_rebuilds(
+    cache: Path, run_command: Callable[..., CompletedProcess[str]]
+) -> None:
     arguments = ["--workload", "lenet-86-k7", "--layers", "1-2", "--N", "1,3"]
-    built = run_command(cache, *arguments)
+    built = run_command(*arguments)
     assert (built.returncode, built.stderr) == (0, "")
     assert [line.split()[:3] for line in built.stdout.splitlines()[1:4]] == [
         ["1", "3", "3"],
@@ -364,8 +371,8 @@ def test_the_command_builds_then_checks_and_says_what_it_rebuilds(cache: Path) -
     contents = bytearray(file.read_bytes())
     contents[len(contents) // 2] ^= 0x10
     file.write_bytes(contents)
-    checked = run_command(cache, *arguments, "--check")
+    checked = run_command(*arguments, "--check")
     assert checked.returncode == 0
     assert checked.stderr.count("\n") == 1
     assert str(file) in checked.stderr
-    assert run_command(cache, *arguments, "--check").stderr == ""
+    assert run_command(*arguments, "--check").stderr == ""

@@ -533,7 +533,7 @@ def test_kernels_read_the_precompiled_headers(cache, tmp_path):
     assert len(used) == 1 and used[0].endswith("host_cuda.h.gch")
 
 
-def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):
+def test_a_compile_error_is_one_line_with_its_place(tmp_path):
     source = tmp_path / "broken.cu"
     source.write_text('extern "C" __global__ void broken(int* y)\n{\n    y[0] = undeclared;\n}\n')
     with pytest.raises(CompileError) as caught:
@@ -543,12 +543,12 @@ def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_local_array_that_no_stack_holds_is_a_compile_error(cache):
+def test_a_local_array_that_no_stack_holds_is_a_compile_error():
     with pytest.raises(CompileError, match="frame size"):
         HostRuntime().compile(KERNELS / "memory.cu", {"FRAME": 20_000}, ["large_frame"])
 
 
-def test_a_macro_may_have_any_name(cache, tmp_path):
+def test_a_macro_may_have_any_name(tmp_path):
     source = tmp_path / "names.cu"
     source.write_text('extern "C" __global__ void names(int* y) { __syncthreads(); y[0] = WARP + M + T + Site; }\n')
     y, result = on_device(np.zeros(1, "i4"))

@@ -556,15 +556,15 @@ def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, m
     load = partial(partial, torch_peers.TorchRunner, torch)
     monkeypatch.setitem(PEERS, "torch", replace(PEERS["torch"], load=load))
     out = tmp_path / "r.jsonl"
-    arguments = ["--layers", "3,5", "--N", "1", "--rungs", "direct-register", "--no-baseline", "--peers", "torch"]
-    arguments += ["--together", "--seconds", "0", "--precision", "fp32", "--out", str(out)]
+    arguments = ["--workload", "lenet-70-k5", "--rungs", "direct-register", "--no-baseline", "--peers", "torch"]
+    arguments += ["--N", "1", "--together", "--seconds", "0", "--precision", "fp32", "--out", str(out)]
     assert run.main([*arguments, "--dry-run"]) == 0
-    assert "peer: alexnet layers 3,5 N=1 torch-nhwc-fp32-together pageable" in capsys.readouterr().out
+    assert "peer: lenet-70-k5 layers 1-2 N=1 torch-nhwc-fp32-together pageable" in capsys.readouterr().out
     assert run.main(arguments) == 0
     shown = capsys.readouterr().out
     assert "10 points: 10 ok" in shown
     assert "torch-nchw-fp32-together pageable: ok, kernel" in shown
-    assert [each["point"]["layer"] for each in read([out]).points] == [3] * 4 + [5] * 4 + ["3,5"] * 2
+    assert [each["point"]["layer"] for each in read([out]).points] == [1] * 4 + [2] * 4 + ["1-2"] * 2
     assert run.main([*arguments, "--resume"]) == 0
     assert "10 of 10 points are already in" in capsys.readouterr().out
 

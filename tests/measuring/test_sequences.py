@@ -23,13 +23,16 @@ from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.records.store import identity
 from alexconv.shapes import WORKLOADS, Conv
 
-THREE_IMAGES = [batch_of("alexnet", layer, 3) for layer in (3, 5)]
-
 
 def points(
-    rungs: str = "direct-register", transfer: str = "pageable", layers=(3, 5), **constants: list[int]
+    rungs: str = "direct-register",
+    transfer: str = "pageable",
+    layers=(3, 5),
+    workload="alexnet",
+    N=1,
+    **constants: list[int],
 ) -> list[Point]:
-    batches = [batch_of("alexnet", layer, 1) for layer in layers]
+    batches = [batch_of(workload, layer, N) for layer in layers]
     return expand(batches, choose_rungs(rungs), [transfer_named(transfer)], ConstantSource(constants))
 
 
@@ -175,16 +178,16 @@ def record(device, sequence: LayerSequence, **settings) -> dict:
 
 
 def test_a_graph_of_layers_is_one_record(device):
-    (sequence,) = sequences.rung_sequences(points())
+    (sequence,) = sequences.rung_sequences(points(layers=(1, 2), workload="lenet-70-k5"))
     found = record(device, sequence)
     assert found["status"] == "ok", found["reason"]
-    assert found["point"]["layer"] == "3,5"
+    assert found["point"]["layer"] == "1-2"
     assert found["samples"] == {"kernel": [1.0], "kernel_cold": [2.0]}
     assert found["under_load"] == {"clock_mhz": 1500.0}
     assert device.loaded[1:] == ("kernel", "kernel_cold")
     assert [(layer["layer"], layer["rung"]) for layer in found["layers"]] == [
-        (3, "direct-register"),
-        (5, "direct-register"),
+        (1, "direct-register"),
+        (2, "direct-register"),
     ]
     assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
     assert found["pieces"] == 2
@@ -196,7 +199,7 @@ def test_a_graph_of_layers_is_one_record(device):
 
 def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
     monkeypatch.setattr(sequences, "PIECE_BYTES", 10**5)
-    (sequence,) = sequences.rung_sequences(expand(THREE_IMAGES, choose_rungs("tiled"), [transfer_named("streamed:4")]))
+    (sequence,) = sequences.rung_sequences(points("tiled", "streamed:4", (1, 2), "lenet-70-k5", N=3))
     found = record(device, sequence)
     assert found["status"] == "ok", found["reason"]
     assert set(found["samples"]) == {"total"}
@@ -243,7 +246,7 @@ def test_layers_that_do_not_fit_together_are_skipped(device):
     found = record(device, sequence, memory_budget=one + 200_000)
     assert found["status"] == "skipped"
     assert "device memory in total" in found["reason"]
-    (sequence,) = sequences.rung_sequences(expand(THREE_IMAGES, choose_rungs("direct"), [transfer_named("pageable")]))
+    (sequence,) = sequences.rung_sequences(points("direct", N=3))
     assert "takes whole batches" in record(device, sequence, memory_budget=one + 400_000)["reason"]
 
 
@@ -260,9 +263,10 @@ def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "choose_executor", lambda *arguments: device)
     monkeypatch.setattr(Runner, "record", lambda self, point: pytest.fail("no single point was asked for"))
     out = ["--out", str(tmp_path / "r.jsonl"), "--seconds", "0", "--no-baseline", "--N", "1"]
-    assert run.main(["--mix", "3=direct-register,5=tiled", *out]) == 0
-    assert "alexnet layers 3,5 N=1 mixed-together pageable: ok, kernel 1.000 ms" in capsys.readouterr().out
-    assert run.main(["--mix", "3=direct-register,5=tiled", "--resume", *out]) == 0
+    mix = ["--workload", "lenet-70-k5", "--mix", "1=direct-register,2=tiled"]
+    assert run.main([*mix, *out]) == 0
+    assert "lenet-70-k5 layers 1-2 N=1 mixed-together pageable: ok, kernel 1.000 ms" in capsys.readouterr().out
+    assert run.main([*mix, "--resume", *out]) == 0
     assert "1 of 1 points are already in" in capsys.readouterr().out
     assert run.main(["--together", "--layers", "3", "--rungs", "direct", *out]) == 2
     assert "two layers or more" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_a_gpu_without_a_description_is_a_usage_error():
 
 
 @pytest.mark.parametrize("option, tried", [([], [0, 1]), (["--predict"], [0])])
-def test_a_search_runs_what_is_predicted_fast(tmp_path, cache, option, tried):
+def test_a_search_runs_what_is_predicted_fast(tmp_path, cache_of_tuning, option, tried):
     pytest.importorskip("optuna")
     out = tmp_path / "tuning.jsonl"
     asked = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "2", "--rungs", "tiled", "--set", "UNROLL=0,1"]

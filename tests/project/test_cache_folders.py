@@ -55,10 +55,10 @@ def test_a_folder_of_another_owner_is_refused(cache: Path, monkeypatch: pytest.M
         cache_dir("host")
 
 
-def test_nothing_is_loaded_from_a_folder_that_others_may_write_to(cache: Path, tmp_path: Path) -> None:
+def test_nothing_is_loaded_from_a_folder_that_others_may_write_to(fresh_cache: Path, tmp_path: Path) -> None:
     (source := tmp_path / "one.cu").write_text(KERNEL)
     HostRuntime().compile(source, {}, ["one"])
-    (cache / "host").chmod(0o777)
+    (fresh_cache / "host").chmod(0o777)
     with pytest.raises(UsageError, match="could be someone else's"):
         HostRuntime().compile(source, {}, ["one"])
 
@@ -140,7 +140,7 @@ def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
     assert (old.exists(), new.exists()) == (False, True)
 
 
-def test_sources_and_record_files_may_have_bytes_that_are_no_text(cache: Path, tmp_path: Path) -> None:
+def test_sources_and_record_files_may_have_bytes_that_are_no_text(fresh_cache: Path, tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
     (source := folder / "one.cu").write_bytes(KERNEL.encode() + b"// caf\xe9\n")

@@ -143,7 +143,7 @@ def name_of(called: CodeType) -> str:
 
 
 @pytest.mark.parametrize("data", ["uniform", "non-finite"])
-def test_everything_that_runs_for_a_verdict_is_in_its_key(data: str, cache: Path) -> None:
+def test_everything_that_runs_for_a_verdict_is_in_its_key(data: str, fresh_cache: Path) -> None:
     """No function of this project runs that keys have neither by its code nor by value."""
     rung = RUNGS["mma-half"]
     point = Point.with_defaults(batch_of("lenet-70-k5", 2, 3, data), rung)

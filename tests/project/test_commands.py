@@ -14,7 +14,7 @@ import pytest
 from compilers import needs_gcc
 
 import alexconv
-from alexconv import ceilings, reference
+from alexconv import ceilings, machine, reference
 from alexconv.cli.display import Progress
 from alexconv.options import command_line
 from alexconv.profile import __main__ as profile
@@ -143,6 +143,7 @@ def test_the_reference_counts_the_images_of_all_layers(monkeypatch, capsys):
         def reach(self, done: int) -> None:
             heard.append(done)
 
+    monkeypatch.setattr(machine, "_SQUARE", 100)  # rows of the matrices that dgemm is timed on
     monkeypatch.setattr(reference, "Progress", Heard)
     assert reference.main(["--workload", "lenet-86-k7", "--layers", "1-2", "--N", "3"]) == 0
     first, second = heard.index("lenet-86-k7 layer 1"), heard.index("lenet-86-k7 layer 2")

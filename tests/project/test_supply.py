@@ -99,14 +99,13 @@ sys.addaudithook(refuse)
 """
 
 
-def test_nothing_is_downloaded_at_run_time(tmp_path: Path) -> None:
+def test_nothing_is_downloaded_at_run_time(tmp_path: Path, fresh_cache: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
     log, out = tmp_path / "log", tmp_path / "records.jsonl"
     environment = {
         **os.environ,
         "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
         "NETWORK_LOG": str(log),
-        "ALEXCONV_CACHE_DIR": str(tmp_path / "cache"),
     }
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:

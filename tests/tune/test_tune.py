@@ -103,8 +103,10 @@ def shown(searches):
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("rung", [rung.name for rung in LADDER if rung.constants])
-@pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize(
+    ("rung", "layer"),
+    [(rung.name, 1 + number % 2) for number, rung in enumerate(rung for rung in LADDER if rung.constants)],
+)
 def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
     point = default_point(rung, layer)
     space = axes(point, None, {})
@@ -330,15 +332,14 @@ def test_a_damaged_file_is_reported_and_not_used(kept, cache, content):
     assert tuning_cache.keep(*where, kept, said.append) == tuning_cache.load(*where, print) == kept
 
 
-def test_every_flipped_bit_is_noticed(kept, cache):
+def test_a_flipped_bit_of_every_byte_is_noticed(kept, cache):
     (file,) = cache.glob("tuning/*.json")
     whole, where = file.read_bytes(), (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
     for place in range(len(whole)):
-        for bit in range(8):
+        for bit in (place % 4, 4 + place % 4):
             file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
-            assert tuning_cache.load(*where, lambda line: None) in (None, kept)
-            if chr(whole[place]) in "0123456789.":
-                assert tuning_cache.load(*where, lambda line: None) is None
+            loaded = tuning_cache.load(*where, lambda line: None)
+            assert loaded is None or (loaded == kept and chr(whole[place]) not in "0123456789.")
 
 
 def command(module, *arguments):
