@@ -37,7 +37,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
-GPU = Path("alexconv", "prediction", "gpus", "h200.toml")
+GPU = Path("alexconv", "predict", "gpus", "h200.toml")
 
 Parts = Mapping[str, str]  # what stands between a page's markers, by their names
 

@@ -154,7 +154,7 @@ def test_the_defaults_on_a_rung_s_page_are_those_that_ran(rung: Rung) -> None:
 def test_every_rung_s_source_names_its_technique_and_shows_what_changed(rung) -> None:
     text = rung_pages.source_of(rung)
     assert len(rung_pages.technique(text)) > 10
-    codes = {code.key: code for code in rung_pages.code(rung, text)}
+    codes = {code.key: code for code in rung_pages.code(rung, LADDER, text)}
     assert codes[f"{rung.name}-source"].text == rung.path.read_text()
     parent = RUNGS.get(rung.parent or "")
     assert (f"{rung.name}-diff" in codes) == bool(parent and parent.file != rung.file)

@@ -99,7 +99,7 @@ def at_tile(tile):
 
 def shown(searches):
     console = Console(width=160, file=StringIO())
-    tuning_tables.show_searches(console, searches)
+    tuning_tables.show_searches(console, searches, LADDER)
     return console.file.getvalue()
 
 
@@ -461,7 +461,7 @@ COMPARED_RUNGS = "tiled,direct-register,tiled-half,tiled-half2"
 
 def comparison(tmp_path, *arguments, gpu=None):
     words = [*SMALL, "--auto", "--layers", "2", "--rungs", COMPARED_RUNGS, "--out", str(tmp_path / "auto.jsonl")]
-    return tune.compare(tune.parser().parse_args([*words, *arguments]), gpu or MadeUpGpu(), "the command")
+    return tune.compare(tune.parser().parse_args([*words, *arguments]), LADDER, gpu or MadeUpGpu(), "the command")
 
 
 def chosen(gpu, precision="fp32", layout="nchw", N=1, conv=None):
