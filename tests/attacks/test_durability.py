@@ -91,9 +91,10 @@ TUNE = """
 import sys
 sys.path[:0] = [{tests!r}, {tuning!r}]
 import test_tune
+from alexconv.kernels.ladder import LADDER
 from alexconv.tune import __main__ as tune
 options = tune.parser().parse_args(sys.argv[1:])
-tune.tune(options, test_tune.MadeUpGpu(), "the command")
+tune.tune(options, LADDER, test_tune.MadeUpGpu(), "the command")
 """  # on the CPU, with times that follow from the constants
 
 

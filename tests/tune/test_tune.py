@@ -472,10 +472,10 @@ def chosen(gpu, precision="fp32", layout="nchw", N=1, conv=None):
 def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, cache):
     found = comparison(tmp_path)
     assert [(c.first.precision, len(c.records)) for c in found] == [("fp32", 2), ("half", 2)]
-    assert {c.best.rung for c in found} < set(COMPARED_RUNGS.split(","))
+    assert {c.best.rung.name for c in found} < set(COMPARED_RUNGS.split(","))
     for each in found:
         assert each.best.kernel_ms == min(made_up_ms(r["point"]["constants"]) for r in each.records)
-        assert chosen(MadeUpGpu(), each.first.precision) == (each.best.rung, each.best.constants, True)
+        assert chosen(MadeUpGpu(), each.first.precision) == (each.best.rung.name, each.best.constants, True)
     assert "fastest rung" in {column.header for column in tuning_tables.rungs_table(found).columns}
 
 
@@ -488,7 +488,7 @@ def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
 
 def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):
     (found,) = comparison(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
-    assert found.best.rung == "tiled"
+    assert found.best.rung.name == "tiled"
 
 
 def test_a_measured_rung_counts_only_for_what_it_was_measured_for(tmp_path, cache):
