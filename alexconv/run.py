@@ -16,7 +16,7 @@ from alexconv import __version__
 from alexconv.cli import display
 from alexconv.cli.display import Conclusion, Progress, listing, plan_table, say_tuned, say_unreadable
 from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_layers
-from alexconv.cli.run_jobs import RunJobs, jobs_of
+from alexconv.cli.run_jobs import RunJobs, Tuning, asks_tuning, jobs_of
 from alexconv.cluster import options as cluster
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
@@ -235,42 +235,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.shards or options.cluster:
         from alexconv.cluster.command import run_elsewhere
 
-        return run_elsewhere(say, options, ladder, command_text)
+        return run_elsewhere(say, options, ladder, command_text, tuning_for(options))
     return run_here(say, options, ladder, command_text)
+
+
+def tuning_for(options: argparse.Namespace) -> Tuning | None:
+    """The results of tuning, if points depend on them."""
+    if not asks_tuning(options):
+        return None
+    from alexconv.tune.chosen import TUNING
+
+    return TUNING
 
 
 def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command: str) -> int:
     """Runs the points on this machine, in this process; returns the exit status."""
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
-    asked = jobs_of(options, ladder, executor)
-    say_tuned(say, asked.tuned, len(asked.points))
+    requested = jobs_of(options, ladder, executor, tuning_for(options))
+    say_tuned(say, requested.tuned, len(requested.points))
     if options.shard:
         from alexconv.cluster.groups import jobs_of_shard
 
-        asked = replace(asked, jobs=jobs_of_shard(options.shard, asked.jobs, say.print))
+        requested = replace(requested, jobs=jobs_of_shard(options.shard, requested.jobs, say.print))
     if options.dry_run:
-        show_plans(say, asked)
+        show_plans(say, requested)
         return 0
     file = RecordFile(options.out)
     say_unreadable(say, file)
-    kept = kept_records(asked.jobs, file.previous.latest()) if options.resume else {}
+    previous = kept_records(requested.jobs, file.previous.latest()) if options.resume else {}
     if options.resume:
-        say.print(f"{len(kept)} of {len(asked.jobs)} points are already in {options.out}", soft_wrap=True)
+        say.print(f"{len(previous)} of {len(requested.jobs)} points are already in {options.out}", soft_wrap=True)
     executor.sustained = options.sustained
-    method: Record = {"sampling": stopping_rule(options.seconds)} if asked.runner.times else {}
+    method: Record = {"sampling": stopping_rule(options.seconds)} if requested.runner.times else {}
     method |= {"sustained_seconds": options.sustained} if options.sustained else {}
     headers = environment.write_headers(file, executor.header(), command, **method)
-    points = [job.point for job in asked.jobs]
-    conclude = exits_cleanly(Conclusion(say, options, ladder, points, kept, executor.measures).show)
-    todo = [job for job in asked.jobs if job.name not in kept]
-    done = run_shown(say, options, todo, asked.runner, lambda record: file.point({**headers, **record}), conclude)
-    environment.write_end(file, headers, done, len(kept))
+    points = [job.point for job in requested.jobs]
+    conclude = exits_cleanly(Conclusion(say, options, ladder, points, previous, executor.measures).show)
+    todo = [job for job in requested.jobs if job.name not in previous]
+    done = run_shown(say, options, todo, requested.runner, lambda record: file.point({**headers, **record}), conclude)
+    environment.write_end(file, headers, done, len(previous))
     status = conclude(done)
     if options.predict:
         from alexconv.predict.tables import predict_run
 
-        predict_run(say, asked.points, executor.device, file, headers)
+        predict_run(say, requested.points, executor.device, file, headers)
     return status
 
 
@@ -297,10 +306,10 @@ def expected_time(say: Console, jobs: Sequence[Job], executor: Executor) -> tupl
     return expected.jobs
 
 
-def show_plans(say: Console, asked: RunJobs) -> None:
+def show_plans(say: Console, requested: RunJobs) -> None:
     """The plans of the rungs' points as a table, and a line for each peer and each sequence."""
-    plan_table(say, asked.runner, [job.point for job in asked.jobs if isinstance(job.point, Point)])
-    for point in (job.point for job in asked.jobs):
+    plan_table(say, requested.runner, [job.point for job in requested.jobs if isinstance(job.point, Point)])
+    for point in (job.point for job in requested.jobs):
         if not isinstance(point, Point):
             say.print(f"{'peer' if point.kind is Kind.PEER else 'together'}: {point.label()}", soft_wrap=True)
 

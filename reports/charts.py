@@ -131,15 +131,15 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> No
 
 def family_handles(looks: Iterable[Look]) -> list[Any]:
     """Legend entries for the colours of the families among the rungs."""
-    found = {look.family for look in looks if look.family}
-    families = [*(name for name in FAMILIES if name in found), *sorted(found.difference(FAMILIES))]
+    present = {look.family for look in looks if look.family}
+    families = [*(name for name in FAMILIES if name in present), *sorted(present.difference(FAMILIES))]
     return [Patch(facecolor=family_colour(name), label=f"{name} rungs") for name in families]
 
 
 def precision_handles(looks: Iterable[Look]) -> list[Any]:
     """Legend entries for the markers of the precisions among the rungs."""
-    found = {look.precision for look in looks}
-    handles = [(name, marker) for name, marker in PRECISION_MARKERS.items() if name in found]
+    present = {look.precision for look in looks}
+    handles = [(name, marker) for name, marker in PRECISION_MARKERS.items() if name in present]
     return [Line2D([], [], color="#777777", marker=marker, linestyle="", label=name) for name, marker in handles]
 
 

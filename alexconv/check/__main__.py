@@ -70,12 +70,12 @@ def chosen_rungs(words: Sequence[str], ladder: Ladder) -> tuple[list[Rung], list
     for word in words:
         option = LADDER_OPTION if Path(word).is_dir() else KERNEL_OPTION if Path(word).suffix == ".cu" else None
         if option:
-            found = Source(option, word, SIGNATURE).rungs()
-            ladder = ladder.with_rungs(found, word)
+            of_word = Source(option, word, SIGNATURE).rungs()
+            ladder = ladder.with_rungs(of_word, word)
             own += [option, word]
         else:
-            found = [rung for rung, _ in choose_rungs(word, ladder)]
-        rungs += found
+            of_word = [rung for rung, _ in choose_rungs(word, ladder)]
+        rungs += of_word
     return list({rung.name: rung for rung in rungs}.values()), own
 
 

@@ -220,22 +220,22 @@ def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
 class Conclusion:
     """The end of a run: its tables, what to do next, and its exit status.
 
-    ``kept`` are records that the file had; ``measures``: the executor has times.
+    ``previous`` are records that the file had; ``measures``: the executor has times.
     """
 
     say: Console
     options: argparse.Namespace
     ladder: Ladder
     points: Sequence[AnyPoint]
-    kept: Mapping[str, Record]
+    previous: Mapping[str, Record]
     measures: bool
 
     def show(self, done: Sequence[Record]) -> int:
-        """Shows the results of the points so far, ``kept`` and ``done`` now; returns the exit status."""
+        """Shows the results of the points so far, ``previous`` ones and ``done`` now; returns the exit status."""
         say, options = self.say, self.options
-        found = {**self.kept, **{identity(record["point"]): record for record in done}}
+        by_name = {**self.previous, **{identity(record["point"]): record for record in done}}
         named = [(point, identity(point.axes())) for point in self.points]
-        shown = [(point, found[name]) for point, name in named if name in found]
+        shown = [(point, by_name[name]) for point, name in named if name in by_name]
         records = [record for point, record in shown if not isinstance(point, LayerSequence)]
         (result_tables if options.verbose else matrix.show)(say, records, self.ladder)
         for point, record in shown:

@@ -309,11 +309,11 @@ def table(
 def aligned(label: str, texts: Sequence[Text], label_width: int, widths: Sequence[int], gap: int) -> Iterator[Text]:
     """A row's lines: its label, wrapped where it is long, and its cells at the right of their columns."""
     first, *rest = wrap(INDENT + label, label_width, subsequent_indent=2 * INDENT, break_on_hyphens=False)
-    found = Text(first.ljust(label_width))
+    line = Text(first.ljust(label_width))
     for text, width in zip(texts, widths, strict=True):
-        found.append(" " * (gap + width - len(text))).append_text(text)
-    found.rstrip()
-    yield from (found, *map(Text, rest))
+        line.append(" " * (gap + width - len(text))).append_text(text)
+    line.rstrip()
+    yield from (line, *map(Text, rest))
 
 
 def reasons(records: Sequence[Record]) -> Iterator[str]:

@@ -5,16 +5,15 @@ points are made where they run; in ``alexconv.cluster`` one worker makes the poi
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import product
-from typing import Any
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import Ladder
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.jobs import Job
 from alexconv.measuring.peers import PEERS, library_of, names_in, with_peers
 from alexconv.measuring.runner import Runner, Settings
@@ -24,6 +23,7 @@ from alexconv.planning.points import (
     ConstantSource,
     Point,
     RungSequence,
+    TunedConstants,
     batches_of,
     choose_data,
     choose_rungs,
@@ -38,8 +38,24 @@ from alexconv.planning.points import (
     study_points,
     workload_named,
 )
+from alexconv.shapes import Conv
 
 AUTO = "auto"
+
+
+# The rungs, with their constants, for a shape, batch size and precision, of which at most so many are asked for.
+ChosenRungs = Callable[[Conv, int, str, int | None], Iterable[tuple[Rung, TunedConstants]]]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The results of tuning, which are an app's: constants on a device, and the rungs that ``auto`` stands for.
+
+    ``rungs`` takes the device's executor, the ladder and the memory budget, if any.
+    """
+
+    constants: Callable[[Executor], TunedConstants]
+    rungs: Callable[[Executor, Ladder, int | None], ChosenRungs]
 
 
 @dataclass(frozen=True)
@@ -59,22 +75,32 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
 
 
-def tuning() -> Any:
-    """The results of tuning: an app, so imported only when asked for, and by its name."""
-    return import_module("alexconv.tune.chosen")
+def asks_tuning(options: argparse.Namespace) -> bool:
+    """Whether points depend on the results of tuning."""
+    return options.tuned or any(is_automatic(word) for word in (options.rungs or "").split(","))
 
 
-def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -> RunJobs:
-    """The jobs of a command line; raises UsageError, and MissingTool without the peers' library."""
+def is_automatic(word: str) -> bool:
+    """Whether a word of ``--rungs`` stands for rungs that are chosen by layer."""
+    return word.partition(":")[0] == AUTO
+
+
+def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor, tuning: Tuning | None) -> RunJobs:
+    """The jobs of a command line; raises UsageError, and MissingTool without the peers' library.
+
+    ``tuning`` may be None unless ``asks_tuning``.
+    """
     library = PEERS[library_of(options.peers)] if options.peers else None
     recorder_of = library.load(executor) if library else None
     sequences_asked = [name for name in (["mix"] if library else ["mix", "together"]) if getattr(options, name)]
     if sequences_asked and not executor.measures:
         raise UsageError(f"--{sequences_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
     source = ConstantSource(
-        parse_constants(options.set, ladder), tuning().tuned_on(executor) if options.tuned else None, executor.device
+        parse_constants(options.set, ladder),
+        tuning.constants(executor) if tuning and options.tuned else None,
+        executor.device,
     )
-    points = points_of_run(options, ladder, executor, source)
+    points = points_of_run(options, ladder, executor, source, tuning)
     known = sum(bool(source.tuned(point.entry, point.conv, point.N)) for point in points) if source.tuned else None
     sequences = sequences_of_run(options, ladder, executor, source, points) if executor.measures else []
     every = [*points, *(point for sequence in sequences for point in sequence.points())]
@@ -88,7 +114,7 @@ def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -> 
 
 
 def points_of_run(
-    options: argparse.Namespace, ladder: Ladder, executor: Executor, source: ConstantSource
+    options: argparse.Namespace, ladder: Ladder, executor: Executor, source: ConstantSource, tuning: Tuning | None
 ) -> list[Point]:
     """The points of a command line; raises UsageError."""
     if options.study is not None:
@@ -97,14 +123,14 @@ def points_of_run(
     layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
     transfers, data = choose_transfers(options.transfer), choose_data(options.data)
     words = (options.rungs or ("" if options.mix else "all")).split(",")
-    automatic = [word for word in words if word.partition(":")[0] == AUTO]
+    automatic = [word for word in words if is_automatic(word)]
     named = ",".join(word for word in words if word not in automatic)
     rungs = of_precisions(choose_rungs(named, ladder) if named else [], precisions)
     points = expand(batches_of(workload, layers, batches, data), rungs, transfers, source)
-    if automatic:
-        chooser = tuning().Chooser(executor, ladder, options.memory_budget)
+    if automatic and tuning:
+        choice = tuning.rungs(executor, ladder, options.memory_budget)
         for word, layer, N, precision in product(automatic, layers, batches, precisions or PRECISIONS):
-            for rung, constants in chooser.rungs(workload.layer(layer), N, precision, contenders_in(word)):
+            for rung, constants in choice(workload.layer(layer), N, precision, contenders_in(word)):
                 own = replace(source, tuned=constants)
                 points += expand(batches_of(workload, [layer], [N], data), [(rung, None)], transfers, own)
         points = list(dict.fromkeys(points))

@@ -8,7 +8,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from alexconv.cli.display import Conclusion, Progress, say_tuned, say_unreadable
-from alexconv.cli.run_jobs import jobs_of, settings_of
+from alexconv.cli.run_jobs import Tuning, jobs_of, settings_of
 from alexconv.cluster import shards
 from alexconv.cluster import worker as remote
 from alexconv.cluster.batches import ClusterBatches, LocalBatches
@@ -26,16 +26,19 @@ from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
 
 
-def run_elsewhere(say: Console, options: argparse.Namespace, ladder: Ladder, command: str) -> int:
+def run_elsewhere(
+    say: Console, options: argparse.Namespace, ladder: Ladder, command: str, tuning: Tuning | None
+) -> int:
     """Runs what the options ask for; returns the exit status.  Raises UsageError and MissingTool."""
-    if not options.shards:
-        return on_cluster(say, options, ladder, request_of(options, command))
-    if options.cluster:
-        return shards_on_cluster(say, options, request_of(options, command))
-    return shards_here(say, options, ladder, command)
+    if options.shards and not options.cluster:
+        return shards_here(say, options, ladder, command, tuning)
+    request = request_of(options, command, tuning)
+    if options.shards:
+        return shards_on_cluster(say, options, request)
+    return on_cluster(say, options, ladder, request)
 
 
-def request_of(options: argparse.Namespace, command: str) -> Request:
+def request_of(options: argparse.Namespace, command: str, tuning: Tuning | None) -> Request:
     """The options' request to every worker."""
     return Request(
         topic=f"alexconv-{uuid4().hex}",
@@ -46,6 +49,7 @@ def request_of(options: argparse.Namespace, command: str) -> Request:
         peer=library_of(options.peers) if options.peers else None,
         time_limit=options.time_limit,
         sustained=options.sustained,
+        tuning=tuning,
     )
 
 
@@ -121,11 +125,11 @@ def shards_on_cluster(say: Console, options: argparse.Namespace, request: Reques
         return run_batches(say, options, points, batches)
 
 
-def shards_here(say: Console, options: argparse.Namespace, ladder: Ladder, command: str) -> int:
+def shards_here(say: Console, options: argparse.Namespace, ladder: Ladder, command: str, tuning: Tuning | None) -> int:
     """Runs each batch in shards on this machine, one after the other; returns the exit status."""
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
     executor.sustained = options.sustained
-    points = jobs_of(options, ladder, executor).points
+    points = jobs_of(options, ladder, executor, tuning).points
     file = RecordFile(options.out)
     headers = environment.write_headers(file, executor.header(), command)
     batches = LocalBatches(executor, settings_of(options), file, headers, options.host_memory)

@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, cast
 
-from alexconv.cli.run_jobs import jobs_of
+from alexconv.cli.run_jobs import Tuning, jobs_of
 from alexconv.cluster.sending import CALIBRATION, Sender
 from alexconv.cluster.shards import OnDevice, layer_of
 from alexconv.errors import UsageError
@@ -52,6 +52,7 @@ class Request:
     peer: str | None = None
     time_limit: float | None = None
     sustained: float = 0.0
+    tuning: Tuning | None = None
 
 
 _executors: dict[tuple[str, str, int], Executor] = {}  # of this process: one, unless commands differ
@@ -153,17 +154,18 @@ def without_key(record: Record) -> Record:
 def asked(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
     """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
     executor, ladder = executor_of(request), installed_ladder()
-    found = jobs_of(Namespace(**options), ladder, executor)
+    here = jobs_of(Namespace(**options), ladder, executor, request.tuning)
     keys = {}
     for name, header in headers.items():
-        there = jobs_of(Namespace(**options), ladder, cast(Executor, OnDevice(executor, header)))
+        device = cast(Executor, OnDevice(executor, header))
+        there = jobs_of(Namespace(**options), ladder, device, request.tuning)
         keys[name] = [job.recorder.key(job.point) for job in there.jobs]
     return {
-        "points": [job.point for job in found.jobs],
+        "points": [job.point for job in here.jobs],
         "keys": keys,
-        "own_keys": [job.recorder.key(job.point) for job in found.jobs],
-        "tuned": found.tuned,
-        "times_cpu": found.runner.times_cpu,
+        "own_keys": [job.recorder.key(job.point) for job in here.jobs],
+        "tuned": here.tuned,
+        "times_cpu": here.runner.times_cpu,
     }
 
 

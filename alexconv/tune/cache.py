@@ -130,8 +130,8 @@ def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say, ladd
             return known
         facts = best_key(*where)
         kernel = _kernel(executor, rung, conv, N, best.constants)
-        found = {"rung": rung.name, "constants": best.constants, "kernel_ms": best.kernel_ms}
-        write_json(_path(facts), {"key": facts, "kernel": kernel, **found})
+        content = {"rung": rung.name, "constants": best.constants, "kernel_ms": best.kernel_ms}
+        write_json(_path(facts), {"key": facts, "kernel": kernel, **content})
     return best
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from alexconv.cli.run_jobs import Tuning
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Constants
@@ -34,7 +35,7 @@ class Chooser:
     ladder: Ladder
     budget: int | None
 
-    def rungs(
+    def __call__(
         self, conv: Conv, N: int, precision: str, count: int | None = None
     ) -> Iterator[tuple[Rung, TunedConstants]]:
         """A rung with its constants for each layout that the precision has rungs for; ``count`` contenders if given."""
@@ -50,3 +51,6 @@ class Chooser:
 def always(constants: Constants) -> TunedConstants:
     """These constants for every rung, shape and batch size."""
     return lambda rung, conv, N: constants
+
+
+TUNING = Tuning(tuned_on, Chooser)

@@ -1,6 +1,7 @@
 """Kernels from outside the package: folders, a course's files, other packages; each of their faults is one line."""
 
 import json
+import pickle
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import sleep
@@ -8,6 +9,7 @@ from time import sleep
 import pytest
 from compilers import needs_gcc
 from processes import running
+from report_records import record, write
 
 from alexconv import new, run
 from alexconv.accuracy import __main__ as accuracy
@@ -19,6 +21,9 @@ from alexconv.own.wrapping import wrapped
 from alexconv.predict import __main__ as predict
 from alexconv.profile import __main__ as profile
 from alexconv.records.store import read
+from alexconv.reports.measurements import measurements
+from alexconv.reports.site import compose
+from alexconv.reports.style import look
 from alexconv.tune import __main__ as tune
 
 COURSE = Path(__file__).parent.parent / "sources" / "course.cu"
@@ -147,6 +152,27 @@ def test_packages_bring_rungs(folder, monkeypatch):
     monkeypatch.setattr(EntryPoint, "load", lambda self: 1 / 0)
     with pytest.raises(UsageError, match="theirs"):
         installed_ladder()
+
+
+def test_a_ladder_with_own_rungs_is_another_value(folder):
+    own, usual = (
+        folders.ladder_of(run.parser().parse_args(words))
+        for words in (["--kernel", str(COURSE), "--ladder", str(folder)], [])
+    )
+    assert [rung.name for rung in own[len(LADDER) :]] == ["course", "my-conv"]
+    assert usual == LADDER == own[: len(LADDER)]
+    assert {"course", "my-conv"}.isdisjoint(RUNGS)
+
+
+def test_a_report_draws_own_rungs_in_other_processes_too(folder, tmp_path):
+    ladder = LADDER.with_rungs(folders.rungs_of(folder), folder)
+    records = [record("alexnet", layer, 128, name) for name in list(RUNGS)[:6] for layer in range(1, 6)]
+    own = [{**each, "point": {**each["point"], "rung": "my-conv"}} for each in records[:5]]
+    found = measurements(read([write(tmp_path / "r.jsonl", [*records, *own])]), ladder=ladder)
+    drawn = {plot.key: pickle.loads(pickle.dumps(plot)).draw() for plot in compose(found).plots()}
+    labels = [tick.get_text() for axes in drawn["alexnet-ladder"].axes for tick in axes.get_xticklabels()]
+    assert labels[labels.index("my-conv") - 1] == list(RUNGS)[5]
+    assert look("my-conv", ladder).family == RUNGS["direct-register"].family
 
 
 # ---- A course's file -------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -34,7 +36,9 @@ MAY_IMPORT = {
     "grade": "kernels compiling cpu_reference records planning executors measuring own check cli",
     "library": "kernels compiling records planning executors tune",
     "accuracy": "kernels cpu_reference records planning executors measuring own cli",
-    "commands": "kernels compiling cpu_reference records planning executors measuring cluster predict own grade cli",
+    "commands": (
+        "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade cli"
+    ),
     "reports": "kernels records planning predict own grade cli",
 }
 
@@ -101,6 +105,15 @@ def test_a_part_imports_only_what_it_may(part):
 def test_no_permission_is_unused(part):
     used = {part_of(name) for module, file in MODULES.items() if part_of(module) == part for name in imported(file)}
     assert set(MAY_IMPORT[part].split()) <= used
+
+
+def test_a_run_loads_no_app_that_it_was_not_asked_for():
+    command = "import sys, alexconv.run; print(*(name for name in sys.modules if name.startswith('alexconv.')))"
+    loaded = subprocess.check_output([sys.executable, "-c", command], text=True, cwd=CHECKOUT).split()
+    apps = {"cluster", "tune", "profile", "check", "grade", "predict", "library", "accuracy", "own", "reports"}
+    of_apps = {name for name in loaded if part_of(name) in apps and MODULES[name].name != "__init__.py"}
+    assert of_apps == {"alexconv.cluster.options", "alexconv.own.folders"}, "whose options a run has"
+    assert not {"alexconv.measuring.torch_peers", "alexconv.executors.cuda.graphs"}.intersection(loaded)
 
 
 def test_the_page_on_the_architecture_shows_these_tables():
