@@ -33,7 +33,7 @@ class Pair:
 
     @property
     def held_out(self) -> bool:
-        """Whether the point was kept from the development of the model."""
+        """Whether the point is held out of the model's development."""
         return held_out(self.point["workload"], self.point["layer"], self.family)
 
 
@@ -70,14 +70,14 @@ def predictions_in(records: Records) -> dict[str, Record]:
 
 def pairs(measured: Records, predicted: Records, ladder: Ladder = LADDER) -> list[Pair]:
     """Every measured point that has a prediction."""
-    found = []
+    comparisons = []
     known = predictions_in(predicted)
     for name, record in measured_points(measured, ladder).items():
         if name in known:
             point, prediction = planned_point(record), known[name]
             family = ladder.named[point["rung"]].family
-            found.append(Pair(point, family, prediction.get("ms"), median_ms(record), prediction.get("reason")))
-    return found
+            comparisons.append(Pair(point, family, prediction.get("ms"), median_ms(record), prediction.get("reason")))
+    return comparisons
 
 
 def median_ms(record: Record) -> float:
