@@ -70,12 +70,12 @@ def chosen_rungs(words: Sequence[str], ladder: Ladder) -> tuple[list[Rung], list
     for word in words:
         option = LADDER_OPTION if Path(word).is_dir() else KERNEL_OPTION if Path(word).suffix == ".cu" else None
         if option:
-            of_word = Source(option, word, SIGNATURE).rungs()
-            ladder = ladder.with_rungs(of_word, word)
+            rungs_of_word = Source(option, word, SIGNATURE).rungs()
+            ladder = ladder.with_rungs(rungs_of_word, word)
             own += [option, word]
         else:
-            of_word = [rung for rung, _ in choose_rungs(word, ladder)]
-        rungs += of_word
+            rungs_of_word = [rung for rung, _ in choose_rungs(word, ladder)]
+        rungs += rungs_of_word
     return list({rung.name: rung for rung in rungs}.values()), own
 
 
@@ -134,10 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = [word for source in options.own for word in (source.option, source.value)] + own
     if none := [rung for rung in rungs if rung.gpu_only]:
         raise UsageError(f"{', '.join(rung.name for rung in none)}: {none[0].gpu_only}; a check runs on the CPU")
-    asked = [(rung.name, kind) for rung in rungs for kind in kinds]
+    checks = [(rung.name, kind) for rung in rungs for kind in kinds]
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(cores()) as pool:
-        for verdict in pool.map(lambda each: judge(each[0], each[1], own, options.seconds), asked):
+        for verdict in pool.map(lambda check: judge(check[0], check[1], own, options.seconds), checks):
             if not verdicts or verdicts[-1].rung != verdict.rung:
                 say.print(verdict.rung, markup=False)
             verdicts.append(verdict)

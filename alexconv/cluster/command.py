@@ -76,7 +76,8 @@ def on_cluster(say: Console, options: argparse.Namespace, ladder: Ladder, reques
             say_tuned(say, study.tuned, len(study.points))
             if options.resume:
                 say.print(
-                    f"{len(study.kept)} of {len(study.points)} points are already in {study.path}", soft_wrap=True
+                    f"{len(study.earlier_records)} of {len(study.points)} points are already in {study.path}",
+                    soft_wrap=True,
                 )
         if options.dry_run:
             for group in (group for study in studies for group in groups_of(study.left(study.points))):
@@ -107,7 +108,7 @@ def concluded(say: Console, options: argparse.Namespace, ladder: Ladder, pool: P
         say.print(study.cards(), soft_wrap=True)
     own = argparse.Namespace(**{**vars(options), "out": study.path})
     measures = any(worker.facts["measures"] for worker in pool.ever.values())
-    return Conclusion(say, own, ladder, study.points, study.kept, measures).show(list(study.done.values()))
+    return Conclusion(say, own, ladder, study.points, study.earlier_records, measures).show(list(study.done.values()))
 
 
 # ---- Batches in shards -----------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def shards_on_cluster(say: Console, options: argparse.Namespace, request: Reques
         connected(options.cluster, request.backend) as client,
         Pool(client, request, partial(say.print, soft_wrap=True, markup=False)) as pool,
     ):
-        points = pool.call(pool.first(), remote.asked, request, planned(options), {})["points"]
+        points = pool.call(pool.first(), remote.jobs_and_keys, request, planned(options), {})["points"]
         batches = ClusterBatches(pool, RecordFile(options.out), options.host_memory)
         batches.compile(points)
         return run_batches(say, options, points, batches)

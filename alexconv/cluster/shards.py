@@ -108,9 +108,9 @@ def image_digest(y: Values) -> str:
     return sha256(np.ascontiguousarray(y).tobytes()).hexdigest()[:IMAGE_DIGITS]
 
 
-def as_figures(found: Any) -> dict[str, float]:
+def as_figures(times: Any) -> dict[str, float]:
     """The times of one run by name: a transfer that overlaps has a total alone."""
-    return found if isinstance(found, dict) else {"total": found}
+    return times if isinstance(times, dict) else {"total": times}
 
 
 def summed(blocks: Sequence[Samples]) -> Samples:

@@ -36,7 +36,7 @@ class Study:
     path: Path
     points: list[AnyPoint]
     keys: dict[str, str]  # by the point's identity
-    kept: dict[str, Record]
+    earlier_records: dict[str, Record]
     times_cpu: bool
     tuned: int | None
     done: dict[str, Record] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Study:
 
     def left(self, points: Iterable[AnyPoint]) -> list[AnyPoint]:
         """The points without a record yet."""
-        return [point for point in points if name_of(point) not in self.done.keys() | self.kept.keys()]
+        return [point for point in points if name_of(point) not in self.done.keys() | self.earlier_records.keys()]
 
     def keep(self, record: Record) -> Record | None:
         """Writes the first record of a point and returns it; None for a later one."""
@@ -73,7 +73,7 @@ class Study:
         if self.headers:
             facts = {"workers": workers, "phases_s": {name: round(seconds, 2) for name, seconds in phases.items()}}
             cards = {"cards": self.calibrated} if self.calibrated else {}
-            write_end(self.file, self.headers, list(self.done.values()), len(self.kept), **facts, **cards)
+            write_end(self.file, self.headers, list(self.done.values()), len(self.earlier_records), **facts, **cards)
 
 
 def name_of(point: AnyPoint) -> str:
@@ -98,18 +98,18 @@ def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: boo
             for key, header in previous.headers.items()
             if resume and header["type"] == "device" and alike(header, worker.facts["header"])
         }
-        answer = pool.call(worker, remote.asked, pool.request, dict(options), headers)
+        answer = pool.call(worker, remote.jobs_and_keys, pool.request, dict(options), headers)
         points: list[AnyPoint] = answer["points"]
         names = [name_of(point) for point in points]
         latest = {identity(record["point"]): record for record in previous.latest()} if resume else {}
         expected = {header: dict(zip(names, keys, strict=True)) for header, keys in answer["keys"].items()}
-        kept = {
+        earlier_records = {
             name: record
             for name, record in latest.items()
             if name in names and expected.get(str(record.get("device")), {}).get(name) == record["key"]
         }
         keys = dict(zip(names, answer["own_keys"], strict=True))
-        studies.append(Study(kind, path, points, keys, kept, answer["times_cpu"], answer["tuned"]))
+        studies.append(Study(kind, path, points, keys, earlier_records, answer["times_cpu"], answer["tuned"]))
     return studies
 
 
@@ -249,4 +249,4 @@ class Measuring:
 
 def parts(points: Iterable[AnyPoint]) -> list[Point | PeerPoint]:
     """Every layer's point of points and sequences."""
-    return [each for point in points for each in point.points()]
+    return [layer_point for point in points for layer_point in point.points()]

@@ -59,7 +59,7 @@ _executors: dict[tuple[str, str, int], Executor] = {}  # of this process: one, u
 
 
 def executor_of(request: Request) -> Executor:
-    """The executor of this worker, made once; raises MissingTool."""
+    """The executor of this worker, created once; raises MissingTool."""
     key = request.backend, request.host_build, request.host_order
     if key not in _executors:
         _executors[key] = choose_executor(request.backend, 0, request.host_build, request.host_order)
@@ -70,15 +70,15 @@ def executor_of(request: Request) -> Executor:
 @cache
 def code_digest() -> str:
     """Digest of the package's sources and of packages that add rungs; it differs between versions."""
-    found = sha256(repr(installed()).encode())
+    digest = sha256(repr(installed()).encode())
     for rung in installed_ladder():
-        found.update(f"{rung.name}\n".encode() + rung.path.read_bytes())
+        digest.update(f"{rung.name}\n".encode() + rung.path.read_bytes())
     for package in PACKAGES:
         folder = package_folder(package)
         for file in sorted(folder.rglob("*")):
             if file.suffix in SOURCES and file.is_file():
-                found.update(f"{package}/{file.relative_to(folder)}\n".encode() + file.read_bytes())
-    return found.hexdigest()[:16]
+                digest.update(f"{package}/{file.relative_to(folder)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def store_name() -> str:
@@ -151,21 +151,21 @@ def without_key(record: Record) -> Record:
     return {"point_key" if name == "key" else name: value for name, value in record.items()}
 
 
-def asked(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
+def jobs_and_keys(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
     """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
     executor, ladder = executor_of(request), installed_ladder()
-    here = jobs_of(Namespace(**options), ladder, executor, request.tuning)
+    jobs = jobs_of(Namespace(**options), ladder, executor, request.tuning)
     keys = {}
     for name, header in headers.items():
         device = cast(Executor, OnDevice(executor, header))
-        there = jobs_of(Namespace(**options), ladder, device, request.tuning)
-        keys[name] = [job.recorder.key(job.point) for job in there.jobs]
+        device_jobs = jobs_of(Namespace(**options), ladder, device, request.tuning)
+        keys[name] = [job.recorder.key(job.point) for job in device_jobs.jobs]
     return {
-        "points": [job.point for job in here.jobs],
+        "points": [job.point for job in jobs.jobs],
         "keys": keys,
-        "own_keys": [job.recorder.key(job.point) for job in here.jobs],
-        "tuned": here.tuned,
-        "times_cpu": here.runner.times_cpu,
+        "own_keys": [job.recorder.key(job.point) for job in jobs.jobs],
+        "tuned": jobs.tuned,
+        "times_cpu": jobs.runner.times_cpu,
     }
 
 
@@ -210,7 +210,7 @@ def busy_gpus(own: str | None) -> list[str] | None:
 def run_points(request: Request, points: Sequence[AnyPoint]) -> bool:
     """Runs points one after the other and sends their records; returns whether the device still answers."""
     executor, file = executor_of(request), Sender(request.topic)
-    runner = Runner(executor, [each for point in points for each in point.points()], request.settings)
+    runner = Runner(executor, [layer_point for point in points for layer_point in point.points()], request.settings)
     recorders: dict[Kind, Recorder] = {Kind.RUNG: runner}
     if request.peer and any(point.kind is Kind.PEER for point in points):
         recorders[Kind.PEER] = PEERS[request.peer].load(executor)(runner)

@@ -133,7 +133,7 @@ class Executor(Protocol):
         ...
 
     def changed_settings(self) -> str:
-        """Device settings that changed since this executor was made, with both values, or an empty text."""
+        """Device settings that changed since this executor was created, with both values, or an empty text."""
         ...
 
     def lost(self) -> bool:

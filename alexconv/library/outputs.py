@@ -41,7 +41,7 @@ class DeviceArray:
         }
 
     def numpy(self) -> npt.NDArray[Any]:
-        """A copy in host memory, made when the stream's work is done."""
+        """A copy in host memory, taken when the stream's work is done."""
         flat = np.empty(prod(self.shape), self.dtype)
         with self._device.current():
             self._device.download(flat, self.address, self._stream)

@@ -63,9 +63,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def points_asked_for(
-    options: argparse.Namespace, ladder: Ladder, device: Device, measured: Records | None
-) -> list[Point]:
+def chosen_points(options: argparse.Namespace, ladder: Ladder, device: Device, measured: Records | None) -> list[Point]:
     """The points of measured records, else those that the options choose; raises UsageError."""
     if measured:
         records = accuracy.measured_points(measured, ladder).values()
@@ -83,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.tested:
         errors.print(f"{chosen.name}: its description was never compared with measurements", soft_wrap=True)
     measured = read(options.compare) if options.compare else None
-    points = points_asked_for(options, ladder, chosen.device, measured)
+    points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
     known = accuracy.predictions_in(file.previous) if measured else {}
     wanted = [point for point in points if accuracy.identity(point.axes()) not in known]

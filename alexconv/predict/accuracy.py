@@ -33,7 +33,7 @@ class Pair:
 
     @property
     def held_out(self) -> bool:
-        """Whether the point was kept from the development of the model."""
+        """Whether the point is held out of the model's development."""
         return held_out(self.point["workload"], self.point["layer"], self.family)
 
 

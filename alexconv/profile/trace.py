@@ -66,7 +66,7 @@ class Requests:
 
     A request is one access of a warp; ``lanes`` of its 32 take part, summed over the requests.  ``transactions`` are
     32-byte sectors of global memory, wavefronts of shared memory.  ``useful`` is the bytes of global memory that were
-    asked for, each counted once per request.
+    requested, each counted once per request.
     """
 
     space: str  # global, shared
@@ -90,7 +90,7 @@ class Requests:
 
     @property
     def efficiency(self) -> float:
-        """Bytes asked for over bytes of the sectors moved, in percent; for global memory."""
+        """Bytes requested over bytes of the sectors moved, in percent; for global memory."""
         return 100 * self.useful / (SECTOR_BYTES * self.transactions) if self.transactions else 0.0
 
 

@@ -73,9 +73,11 @@ def of_point(record: Record, ladder: Ladder) -> dict[str, bool]:
 def large_enough(rung: str, record: Record, ladder: Ladder) -> bool:
     """Whether no constant of a rung that this version knows is below the least value that it takes."""
     known = ladder.named.get(rung)
-    least = {each.name: min(each.choices, default=each.least) for each in (known.constants if known else ())}
-    given = [record["point"]["constants"], record.get("planned_constants") or {}]
-    return all(value >= least.get(name, value) for constants in given for name, value in constants.items())
+    least = {
+        constant.name: min(constant.choices, default=constant.least) for constant in (known.constants if known else ())
+    }
+    constant_sets = [record["point"]["constants"], record.get("planned_constants") or {}]
+    return all(value >= least.get(name, value) for constants in constant_sets for name, value in constants.items())
 
 
 def tolerated(error: Record) -> bool:

@@ -15,15 +15,15 @@ COMPARED = (
 def latest_profiles(path: Path, source: str) -> dict[tuple[object, ...], Record]:
     """The last profile of each kernel in a record file, whatever its batch size; raises UsageError."""
     profiles = [header for header in read([path]).headers.values() if header["type"] == "profile"]
-    found: dict[tuple[object, ...], Record] = {}
+    latest: dict[tuple[object, ...], Record] = {}
     for profile in profiles:
         if profile["source"] == source:
             point = profile["point"]
             constants = tuple(sorted(point["constants"].items()))
-            found[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
-    if not found:
+            latest[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
+    if not latest:
         raise UsageError(f"{path} has no profiles from {source}")
-    return found
+    return latest
 
 
 def comparison(gpu: Path, host: Path) -> Iterator[str]:

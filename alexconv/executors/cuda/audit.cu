@@ -77,7 +77,7 @@ extern "C" __global__ void add_up2(const unsigned short* values, u64 per_image, 
 }
 
 // One thread counts the cycles of its multiprocessor and the nanoseconds that they take.
-extern "C" __global__ void clocks(u64* found,  // [2]
+extern "C" __global__ void clocks(u64* readings,  // [2]
                                   u64 nanoseconds)
 {
     u64 first, now;
@@ -88,6 +88,6 @@ extern "C" __global__ void clocks(u64* found,  // [2]
     const long long cycles = clock64();
     do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     while (now - first < nanoseconds);
-    found[0] = clock64() - cycles;
-    found[1] = now - first;
+    readings[0] = clock64() - cycles;
+    readings[1] = now - first;
 }

@@ -100,7 +100,7 @@ class CudaExecutor:
         self._first_settings = self._settings()
 
     def leave(self) -> None:
-        """Pops the context from the stack of the thread that made this executor."""
+        """Pops the context from the stack of the thread that created this executor."""
         atexit.unregister(self.leave)
         self.free_cached_arrays()
         self._context.pop()

@@ -60,7 +60,7 @@ static bool map(int file, unsigned long address, unsigned long guard, unsigned l
 }
 
 // An exported symbol of the library; ends the process if it has none, or is not loaded.
-static void* found(void* library, const std::string& name)
+static void* symbol_of(void* library, const std::string& name)
 {
     if (void* symbol = library ? dlsym(library, name.c_str()) : nullptr) return symbol;
     std::snprintf(shared->message, sizeof shared->message, "%s", dlerror());
@@ -86,22 +86,24 @@ int main(int, char** words)
         char name[512];
         unsigned long address, guard, bytes;
         int array, writable;
-        const char* const told = line.c_str();
-        if (std::sscanf(told, "array %d %lu %lu %lu %d", &array, &address, &guard, &bytes, &writable) == 5) {
+        const char* const row = line.c_str();
+        if (std::sscanf(row, "array %d %lu %lu %lu %d", &array, &address, &guard, &bytes, &writable) == 5) {
             if (!map(array, address, guard, bytes, writable)) return OCCUPIED;
-        } else if (std::sscanf(told, "fault %lu", &address) == 1)
+        } else if (std::sscanf(row, "fault %lu", &address) == 1)
             shared = reinterpret_cast<Fault*>(address);
-        else if (std::sscanf(told, "constant %511s %lu %lu", name, &address, &bytes) == 3)
+        else if (std::sscanf(row, "constant %511s %lu %lu", name, &address, &bytes) == 3)
             constants.push_back({name, reinterpret_cast<void*>(address), bytes});
-        else if (std::sscanf(told, "launch %511s %lu", name, &address) == 2)
+        else if (std::sscanf(row, "launch %511s %lu", name, &address) == 2)
             launches.push_back({name, reinterpret_cast<void*>(address), 0});
     }
     munmap(job, facts.st_size);
 
     void* const library = dlopen(words[1], RTLD_NOW);
-    for (const Line& each : constants) std::memcpy(found(library, each.name), each.address, each.bytes);
+    for (const Line& constant : constants)
+        std::memcpy(symbol_of(library, constant.name), constant.address, constant.bytes);
     std::vector<bool (*)(void*)> entries;
-    for (const Line& each : launches) entries.push_back(reinterpret_cast<bool (*)(void*)>(found(library, each.name)));
+    for (const Line& launch : launches)
+        entries.push_back(reinterpret_cast<bool (*)(void*)>(symbol_of(library, launch.name)));
 
     struct sigaction action = {};
     action.sa_sigaction = report;

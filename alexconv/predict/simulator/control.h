@@ -156,13 +156,13 @@ inline void Multiprocessor::synchronise(Warp& w, Group& g, const Instruction& i,
         return;
     }
     i64 id = 0, warps_wanted = w.block->live;
-    int found = 0;
+    int count = 0;
     for (int k = 0; k < i.count; k++) {
         if (is_predicate(i.operands[k]))
             continue;
         Lanes t;
         const u32 value = Reader<LANES>{w, constants}.read(i.operands[k], t)[__builtin_ctz(mask)];
-        if (found++ == 0)
+        if (count++ == 0)
             id = value % BARRIERS;
         else
             warps_wanted = value / LANES;
@@ -207,8 +207,8 @@ inline void Multiprocessor::complete_barrier(Block& block, int id, int wanted)
         return;
     block.arrived[id] = 0;
     const double over = std::max(now, barrier_free) + p(P_LATENCY_BARRIER);
-    for (auto& each : block.warps) {
-        Warp& w = *each;
+    for (auto& pointer : block.warps) {
+        Warp& w = *pointer;
         bool here = false;
         for (Group& g : w.groups)
             if (g.blocked == AT_BARRIER + id) {

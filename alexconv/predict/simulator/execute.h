@@ -501,8 +501,8 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
             const double value = std::trunc(double(as_float(a[l])));
             const double least = i.has(MODIFIER_U64 | MODIFIER_U32) ? 0 : -2147483648.0;
             const double most = i.has(MODIFIER_U64) ? 18446744073709549568.0 : U32 ? 4294967295.0 : 2147483647.0;
-            const double kept = value == value ? std::min(most, std::max(least, value)) : 0;
-            const u64 bits = kept < 0 ? u64(i64(kept)) : u64(kept);
+            const double clamped = value == value ? std::min(most, std::max(least, value)) : 0;
+            const u64 bits = clamped < 0 ? u64(i64(clamped)) : u64(clamped);
             r[l] = bits;
             upper.v[l] = bits >> 32;
         }
@@ -539,9 +539,9 @@ inline void gather(Warp& warp, const ConstantBank& constants, const Instruction&
         const bool holds = i.has(MODIFIER_ANY) ? bits != 0 : bits == mask;
         const Writer<LANES> all{warp, mask};
         if (k) {
-            Lanes found;
-            in.fill(found, bits);
-            o[0].kind == UNIFORM ? out.write(o[0], found.v) : all.write(o[0], found.v);
+            Lanes ballot;
+            in.fill(ballot, bits);
+            o[0].kind == UNIFORM ? out.write(o[0], ballot.v) : all.write(o[0], ballot.v);
         }
         if (o[k].kind == UNIFORM_PREDICATE)
             return out.write_predicate(o[k], holds);

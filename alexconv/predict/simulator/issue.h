@@ -37,21 +37,21 @@ inline void Multiprocessor::prepare(Warp& w, double time)
 
 inline Multiprocessor::Sources Multiprocessor::sources_of(const Instruction& i)
 {
-    Sources found;
+    Sources sources;
     if (i.pipe != PIPE_FMA && i.pipe != PIPE_HEAVY && i.pipe != PIPE_ALU && i.pipe != PIPE_HALF)
-        return found;
-    for (int k = is_predicate(i.operands[0]) ? 0 : 1; k < i.count && found.count < 6; k++)
+        return sources;
+    for (int k = is_predicate(i.operands[0]) ? 0 : 1; k < i.count && sources.count < 6; k++)
         if (i.operands[k].kind == REGISTER && i.operands[k].number != RZ)
-            found.each[found.count++] = {k, int(i.operands[k].number), bool(i.operands[k].reused)};
-    return found;
+            sources.operands[sources.count++] = {k, int(i.operands[k].number), bool(i.operands[k].reused)};
+    return sources;
 }
 
 inline double Multiprocessor::banks_free(int q, const Warp* w, const Sources& from, int (&reads)[2]) const
 {
     reads[0] = reads[1] = 0;
     for (int k = 0; k < from.count; k++) {
-        const auto& source = from.each[k];
-        if (kept[q].warp != w || kept[q].number[source.place] != source.number)
+        const auto& source = from.operands[k];
+        if (reuse_cache[q].warp != w || reuse_cache[q].number[source.place] != source.number)
             reads[source.number & 1]++;
     }
     const double window = p(P_READ_WINDOW);
@@ -64,11 +64,11 @@ inline void Multiprocessor::take_banks(int q, const Warp* w, const Sources& from
     for (int bank = 0; bank < 2; bank++)
         if (reads[bank])
             bank_free[q][bank] = std::max(bank_free[q][bank], now) + reads[bank];
-    std::fill(kept[q].number, kept[q].number + MAX_OPERANDS, -1);
-    kept[q].warp = w;
+    std::fill(reuse_cache[q].number, reuse_cache[q].number + MAX_OPERANDS, -1);
+    reuse_cache[q].warp = w;
     for (int k = 0; k < from.count; k++)
-        if (from.each[k].reused)
-            kept[q].number[from.each[k].place] = from.each[k].number;
+        if (from.operands[k].reused)
+            reuse_cache[q].number[from.operands[k].place] = from.operands[k].number;
 }
 
 inline double Multiprocessor::fetched(int pc, double time)

@@ -35,16 +35,16 @@ struct Access {
 // Turns that 32 banks of 4 bytes need for the words of some lanes: the most distinct words in one bank.
 class Banks {
     int count[BANKS] = {}, most = 0;
-    u64 seen[BANKS][2 * LANES];
+    u64 words[BANKS][2 * LANES];
 
 public:
     void add(u64 word)
     {
         const int bank = word % BANKS;
         for (int k = 0; k < count[bank]; k++)
-            if (seen[bank][k] == word)
+            if (words[bank][k] == word)
                 return;
-        seen[bank][count[bank]++] = word;
+        words[bank][count[bank]++] = word;
         most = std::max(most, count[bank]);
     }
 

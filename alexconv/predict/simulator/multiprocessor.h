@@ -41,16 +41,16 @@ class Multiprocessor {
         struct {
             int place, number;
             bool reused;
-        } each[6];
+        } operands[6];
         int count = 0;
     };
     std::vector<Sources> sources;
     // A scheduler's operand reuse cache, and when its two register banks are free.
-    struct Kept {
+    struct ReuseCache {
         const Warp* warp = nullptr;
         int number[MAX_OPERANDS];
     };
-    Kept kept[SCHEDULERS];
+    ReuseCache reuse_cache[SCHEDULERS];
     double bank_free[SCHEDULERS][2] = {};
     double tensor_free[SCHEDULERS] = {};            // of products of warpgroups
 

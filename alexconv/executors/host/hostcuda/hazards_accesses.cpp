@@ -119,12 +119,12 @@ void Watcher::report(Missing missing, Deed first, Deed second, unsigned first_th
             const Place& first_place, const Place& second_place)
 {
     const auto key = [](const Place& place) { return std::tuple(place.file, place.line, place.counter); };
-    const auto [found, is_new] =
+    const auto [entry, is_new] =
         found_.try_emplace({missing, first, second, key(first_place), key(second_place)},
                            Row{found_.size(), missing, first, second, first_thread, second_thread, block_, first_place,
                                second_place, {}});
     const std::vector<std::uint32_t>& calls = calls_[me()];
-    if (is_new) std::copy_n(calls.rbegin(), std::min<std::size_t>(calls.size(), CALLERS), found->second.callers);
+    if (is_new) std::copy_n(calls.rbegin(), std::min<std::size_t>(calls.size(), CALLERS), entry->second.callers);
 }
 
 }  // namespace host_cuda::hazards

@@ -62,10 +62,10 @@ void Watcher::block_meets()
 
 void Watcher::barrier_starts(const uint64_t* barrier, Site site)
 {
-    const auto [found, is_new] = slot_of_.try_emplace(barrier, unsigned(slots_.size()));
+    const auto [entry, is_new] = slot_of_.try_emplace(barrier, unsigned(slots_.size()));
     if (is_new) slots_.emplace_back();
-    if (BARRIERS + found->second >= EXTRA) fail("more mbarriers than the build for async hazards follows", site);
-    BarrierSlot& slot = slots_[found->second];
+    if (BARRIERS + entry->second >= EXTRA) fail("more mbarriers than the build for async hazards follows", site);
+    BarrierSlot& slot = slots_[entry->second];
     const std::uint32_t phases = slot.phases;
     slot = {};
     slot.phases = slot.waited = phases;
@@ -77,41 +77,42 @@ void Watcher::barrier_starts(const uint64_t* barrier, Site site)
 
 void Watcher::announces(const uint64_t* barrier, unsigned bytes, Site site)
 {
-    BarrierSlot* found = slot(barrier);
-    if (!found) return;
-    found->announced += bytes;
-    found->announced_place = place_of(site);
+    BarrierSlot* state = slot(barrier);
+    if (!state) return;
+    state->announced += bytes;
+    state->announced_place = place_of(site);
 }
 
 void Watcher::phase_ends(const uint64_t* barrier, Site site)
 {
-    BarrierSlot* found = slot(barrier);
-    if (!found) return;
-    join(found->completed, found->arrived.data());
-    join(found->fenced_completed, found->fenced_arrived.data());
-    found->announced = found->brought = 0;
-    ++found->phases;
+    BarrierSlot* state = slot(barrier);
+    if (!state) return;
+    join(state->completed, state->arrived.data());
+    join(state->fenced_completed, state->fenced_arrived.data());
+    state->announced = state->brought = 0;
+    ++state->phases;
     // By its parity a waiter cannot tell this phase from the last but one.
-    if (found->phases > found->waited + 1) fail("two phases of the barrier in a row end that no thread waits for", site);
+    if (state->phases > state->waited + 1)
+        fail("two phases of the barrier in a row end that no thread waits for", site);
 }
 
 void Watcher::has_waited(const uint64_t* barrier)
 {
-    BarrierSlot* found = slot(barrier);
-    if (!found) return;
-    found->waited = found->phases;
-    acquire(me(), found->completed, found->fenced_completed);
-    learns(me(), BARRIERS + unsigned(found - slots_.data()), found->phases);
+    BarrierSlot* state = slot(barrier);
+    if (!state) return;
+    state->waited = state->phases;
+    acquire(me(), state->completed, state->fenced_completed);
+    learns(me(), BARRIERS + unsigned(state - slots_.data()), state->phases);
 }
 
 void Watcher::explain(const uint64_t* barrier, char* text, size_t size)
 {
-    const BarrierSlot* found = slot(barrier);
+    const BarrierSlot* state = slot(barrier);
     *text = 0;
-    if (found && found->announced)
+    if (state && state->announced)
         std::snprintf(text, size, "; %llu bytes are announced at %s:%llu and copies bring %llu",
-                      (unsigned long long)found->announced, found->announced_place.file,
-                      (unsigned long long)found->announced_place.line, (unsigned long long)found->brought);
+                      (unsigned long long)state->announced, state->announced_place.file,
+                      (unsigned long long)state->announced_place.line, (unsigned long long)state->brought);
 }
 
 }  // namespace host_cuda::hazards

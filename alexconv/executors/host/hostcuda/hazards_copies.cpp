@@ -37,13 +37,13 @@ void Watcher::thread_exits()
 void Watcher::start_bulk_copy(void* to, const void* from, unsigned bytes, const uint64_t* barrier, Site site, Effect effect)
 {
     const unsigned thread = me();
-    BarrierSlot* found = slot(barrier);
-    if (!found) fail("the barrier is not initialised", site);
+    BarrierSlot* state = slot(barrier);
+    if (!state) fail("the barrier is not initialised", site);
     depends(from, BULK_COPY, place_of(site));
-    if (!ordered(found->init, thread) || !fenced(found->init, thread))
-        report(ordered(found->init, thread) ? FENCE_PROXY : BARRIER, BARRIER_INIT, BULK_COPY, found->init.thread,
-               thread, found->init_place, place_of(site));
-    bulk_copies_.push_back({place_of(site), thread, unsigned(found - slots_.data()), 0, false});
+    if (!ordered(state->init, thread) || !fenced(state->init, thread))
+        report(ordered(state->init, thread) ? FENCE_PROXY : BARRIER, BARRIER_INIT, BULK_COPY, state->init.thread,
+               thread, state->init_place, place_of(site));
+    bulk_copies_.push_back({place_of(site), thread, unsigned(state - slots_.data()), 0, false});
     const std::uint32_t number = std::uint32_t(bulk_copies_.size());
     const auto first = reinterpret_cast<std::uintptr_t>(to);
     for (std::uintptr_t at = first; at < first + bytes; at += CHUNK) overwrite(at, number);

@@ -71,31 +71,31 @@ void Watcher::take_accumulators(unsigned thread, const char* begin, std::size_t 
 {
     auto& all = accumulators_[thread];
     const Place& place = products_[number - 1].place;
-    auto found = std::find_if(all.begin(), all.end(), [=](const Accumulators& each) { return each.begin == begin; });
-    if (found == all.end()) {
+    auto entry = std::find_if(all.begin(), all.end(), [=](const Accumulators& other) { return other.begin == begin; });
+    if (entry == all.end()) {
         all.push_back({begin, bytes, 0, false, 0});
-        found = all.end() - 1;
+        entry = all.end() - 1;
     }
     if (!fenced_products_[thread])
         report(FENCE_PRODUCT, NOTHING, PRODUCT, thread, thread, {}, place);
-    else if (found->touched)
-        report(FENCE_PRODUCT, LOAD, PRODUCT, thread, thread, {nullptr, 0, found->counter}, place);
-    *found = {begin, bytes, number, false, 0};
+    else if (entry->touched)
+        report(FENCE_PRODUCT, LOAD, PRODUCT, thread, thread, {nullptr, 0, entry->counter}, place);
+    *entry = {begin, bytes, number, false, 0};
 }
 
 void Watcher::touch_accumulators(const char* address, std::size_t bytes, Deed deed, const void* return_address)
 {
     const unsigned thread = me();
-    for (Accumulators& each : accumulators_[thread]) {
-        if (address + bytes <= each.begin || address >= each.begin + each.bytes) continue;
-        const GroupedProduct& product = products_[each.product - 1];
+    for (Accumulators& accumulators : accumulators_[thread]) {
+        if (address + bytes <= accumulators.begin || address >= accumulators.begin + accumulators.bytes) continue;
+        const GroupedProduct& product = products_[accumulators.product - 1];
         const Place place{nullptr, 0, counter(return_address)};
         if (product.group >= products_complete_[thread]) {
             const bool committed = product.group < products_committed_[thread];
             report(committed ? WAIT_PRODUCT : COMMIT_PRODUCT, PRODUCT, deed, thread, thread, product.place, place);
         }
-        each.touched = true;
-        each.counter = std::uint32_t(place.counter);
+        accumulators.touched = true;
+        accumulators.counter = std::uint32_t(place.counter);
     }
 }
 

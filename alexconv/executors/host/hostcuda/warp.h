@@ -8,7 +8,7 @@ namespace host_cuda {
 
 template <class T>
 struct Shuffle {
-    T given, taken;
+    T value, result;
     unsigned source;
 
     static void exchange(void* const* lanes, unsigned present)
@@ -17,9 +17,9 @@ struct Shuffle {
             if (!(present >> lane & 1)) continue;
             Shuffle& shuffle = *static_cast<Shuffle*>(lanes[lane]);
             if (present >> shuffle.source & 1)
-                shuffle.taken = static_cast<Shuffle*>(lanes[shuffle.source])->given;
+                shuffle.result = static_cast<Shuffle*>(lanes[shuffle.source])->value;
             else  // undefined in CUDA: a NaN shows
-                memset(static_cast<void*>(&shuffle.taken), 0xff, sizeof(T));
+                memset(static_cast<void*>(&shuffle.result), 0xff, sizeof(T));
         }
     }
 };
@@ -29,7 +29,7 @@ T shuffle(unsigned mask, T value, unsigned source, Site site)
 {
     Shuffle<T> mine{value, value, source};
     wait_for_warp(mask, Shuffle<T>::exchange, &mine, site);
-    return mine.taken;
+    return mine.result;
 }
 
 // Shuffles work on segments of `width` lanes, a power of two: the first and last lane of this lane's segment.

@@ -110,10 +110,10 @@ struct GroupProduct {
         for (int row = 0; row < columns * chunks; ++row)
             of_b[row] = chunk_address(products[0].b, row / chunks, row % chunks);
         const hazards::Product product{of_a, of_b, rows * chunks, columns * chunks, accumulators, count};
-        std::vector<GroupProduct> kept(products, products + WARPGROUP);
-        hazards::start_product(product, products[0].site, [kept]() mutable {
+        std::vector<GroupProduct> copies(products, products + WARPGROUP);
+        hazards::start_product(product, products[0].site, [copies]() mutable {
             void* threads[WARPGROUP];
-            for (unsigned t = 0; t < WARPGROUP; ++t) threads[t] = &kept[t];
+            for (unsigned t = 0; t < WARPGROUP; ++t) threads[t] = &copies[t];
             carry_out(threads);
         });
     }
@@ -181,19 +181,19 @@ struct GroupProductTf32 {
     {
         constexpr int chunks = K / FLOATS;
         float* accumulators[WARPGROUP];
-        std::vector<GroupProductTf32> kept;
+        std::vector<GroupProductTf32> copies;
         for (unsigned t = 0; t < WARPGROUP; ++t) {
-            kept.push_back(*static_cast<GroupProductTf32*>(threads[t]));
-            accumulators[t] = kept[t].d;
+            copies.push_back(*static_cast<GroupProductTf32*>(threads[t]));
+            accumulators[t] = copies[t].d;
         }
         uint64_t of_b[COLUMNS * chunks];
         for (int row = 0; row < COLUMNS * chunks; ++row)
-            of_b[row] = GroupProduct<count>::chunk_address(kept[0].b, row / chunks, row % chunks);
+            of_b[row] = GroupProduct<count>::chunk_address(copies[0].b, row / chunks, row % chunks);
         const hazards::Product product{nullptr, of_b, 0, COLUMNS * chunks, accumulators, count};
-        const Site site = kept[0].site;
-        hazards::start_product(product, site, [kept]() mutable {
+        const Site site = copies[0].site;
+        hazards::start_product(product, site, [copies]() mutable {
             void* threads[WARPGROUP];
-            for (unsigned t = 0; t < WARPGROUP; ++t) threads[t] = &kept[t];
+            for (unsigned t = 0; t < WARPGROUP; ++t) threads[t] = &copies[t];
             carry_out(threads);
         });
     }

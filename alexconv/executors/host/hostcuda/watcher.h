@@ -78,14 +78,14 @@ public:
 
     void barrier_is_used(const uint64_t* barrier, Site site)
     {
-        const BarrierSlot* found = slot(barrier);
-        if (found && !ordered(found->init, me()))
-            report(BARRIER, BARRIER_INIT, BARRIER_USE, found->init.thread, me(), found->init_place, place_of(site));
+        const BarrierSlot* state = slot(barrier);
+        if (state && !ordered(state->init, me()))
+            report(BARRIER, BARRIER_INIT, BARRIER_USE, state->init.thread, me(), state->init_place, place_of(site));
     }
 
     void arrives(const uint64_t* barrier)
     {
-        if (BarrierSlot* found = slot(barrier)) release(me(), found->arrived, found->fenced_arrived);
+        if (BarrierSlot* state = slot(barrier)) release(me(), state->arrived, state->fenced_arrived);
     }
 
     void announces(const uint64_t* barrier, unsigned bytes, Site site);
@@ -115,7 +115,7 @@ public:
     void fence_products()
     {
         fenced_products_[me()] = true;
-        for (Accumulators& each : accumulators_[me()]) each.touched = false;
+        for (Accumulators& accumulators : accumulators_[me()]) accumulators.touched = false;
     }
 
     void commit_products() { ++products_committed_[me()]; }
@@ -167,8 +167,8 @@ private:
 
     BarrierSlot* slot(const uint64_t* barrier)
     {
-        const auto found = slot_of_.find(barrier);
-        return found == slot_of_.end() ? nullptr : &slots_[found->second];
+        const auto entry = slot_of_.find(barrier);
+        return entry == slot_of_.end() ? nullptr : &slots_[entry->second];
     }
 
     // ---- Knowledge ----

@@ -49,9 +49,9 @@ extern "C" void* __tls_get_addr(OfModule* place);
 
 ThreadLocals ThreadLocals::of_this_library()
 {
-    struct Found {
+    struct ModuleLocals {
         size_t module, bytes;
-    } found{0, 0};
+    } locals_of_library{0, 0};
     const auto visit = [](dl_phdr_info* library, size_t, void* result) {
         const auto code = reinterpret_cast<ElfW(Addr)>(&run_grid);
         const ElfW(Phdr)* locals = nullptr;
@@ -61,13 +61,13 @@ ThreadLocals ThreadLocals::of_this_library()
             if (part.p_type == PT_TLS) locals = &part;
             if (part.p_type == PT_LOAD) ours |= code - library->dlpi_addr - part.p_vaddr < part.p_memsz;
         }
-        if (ours && locals) *static_cast<Found*>(result) = {library->dlpi_tls_modid, locals->p_memsz};
+        if (ours && locals) *static_cast<ModuleLocals*>(result) = {library->dlpi_tls_modid, locals->p_memsz};
         return int(ours);
     };
-    dl_iterate_phdr(visit, &found);
-    if (!found.module) return {nullptr, 0};
-    OfModule first{found.module, 0};
-    return {static_cast<char*>(__tls_get_addr(&first)), found.bytes};
+    dl_iterate_phdr(visit, &locals_of_library);
+    if (!locals_of_library.module) return {nullptr, 0};
+    OfModule first{locals_of_library.module, 0};
+    return {static_cast<char*>(__tls_get_addr(&first)), locals_of_library.bytes};
 }
 
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
