@@ -382,6 +382,7 @@ def queue(machine, monkeypatch, cache):
 
     monkeypatch.setattr(workspaces.COMPILERS, "submit", submit)
     monkeypatch.setattr(type(machine.gpu), "build", workspaces.Gpu.build)
+    monkeypatch.setattr(workspaces.nvcc, "cubin_path", lambda *_: cache / "no.cubin")  # whose name needs an nvcc
     return queue
 
 
