@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alexconv.compiling.toolchain import find_cxx
+from alexconv.compiling.toolchain import compiler_version, find_cxx
 from alexconv.executors import host
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
@@ -65,7 +65,8 @@ def errors(rung: Rung, macros: dict[str, int], headers: Path) -> list[str]:
     lines = [f'#include "{HEADER}"', *(f"#define {name} {value}" for name, value in macros.items())]
     unit = "\n".join([*lines, f'#include "{rung.path}"\n'])
     folders = ["-I", str(headers), "-I", str(RUNTIME)]
-    command = [find_cxx(), "-std=c++17", "-fsyntax-only", "-x", "c++", *folders, "-"]
+    every_error = "-ferror-limit=0" if "clang" in compiler_version(find_cxx()) else "-fmax-errors=0"
+    command = [find_cxx(), "-std=c++17", every_error, "-fsyntax-only", "-x", "c++", *folders, "-"]
     done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
     return re.findall(r"error: (.*)", done.stderr)
 

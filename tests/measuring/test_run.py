@@ -272,7 +272,7 @@ def test_a_missing_header_fails_only_its_points(tmp_path):
     assert done.returncode == 1
     assert statuses(out) == [("direct-register", "compile-error"), ("channels", "ok")]
     assert "mine.cu" in read([out]).points[0]["reason"]
-    assert "tpyo.cuh: No such file" in read([out]).points[0]["reason"]
+    assert "tpyo.cuh" in read([out]).points[0]["reason"]
 
 
 def test_an_endless_kernel_is_recorded_and_the_rest_runs_on_resume(tmp_path):
