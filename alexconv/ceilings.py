@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from alexconv.compiling import nvcc
+from alexconv.executors.cuda.device import CudaDevice
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.options import command_line, exits_cleanly, natural, program
 from alexconv.records import environment
@@ -41,29 +42,29 @@ HOPPER = "90a"
 SAMPLES = 7
 
 
-def seconds(executor: CudaExecutor, enqueue: Callable[[], None]) -> float:
-    """Median time of the work that ``enqueue`` puts on the executor's stream, after an untimed first run."""
+def seconds(gpu: CudaDevice, enqueue: Callable[[], None]) -> float:
+    """Median time of the work that ``enqueue`` puts on the device's stream, after an untimed first run."""
     samples = []
     for _ in range(SAMPLES + 1):
-        start, end = executor.driver.Event(), executor.driver.Event()
-        start.record(executor.stream)
+        start, end = gpu.driver.Event(), gpu.driver.Event()
+        start.record(gpu.stream)
         enqueue()
-        end.record(executor.stream)
+        end.record(gpu.stream)
         end.synchronize()
         samples.append(float(end.time_since(start)) / 1e3)
     return median(samples[1:])
 
 
-def copy_rates(executor: CudaExecutor) -> Record:
+def copy_rates(gpu: CudaDevice) -> Record:
     """Bytes per second within the device, to it, and from it."""
-    driver, stream = executor.driver, executor.stream
+    driver, stream = gpu.driver, gpu.stream
     a, b = driver.mem_alloc(COPY_BYTES), driver.mem_alloc(COPY_BYTES)
     host = driver.pagelocked_empty(HOST_BYTES, np.uint8)
     host.fill(1)
     driver.memset_d8_async(int(a), 1, COPY_BYTES, stream)
-    inside = seconds(executor, lambda: driver.memcpy_dtod_async(int(b), int(a), COPY_BYTES, stream))
-    to_device = seconds(executor, lambda: driver.memcpy_htod_async(int(a), host, stream))
-    from_device = seconds(executor, lambda: driver.memcpy_dtoh_async(host, int(a), stream))
+    inside = seconds(gpu, lambda: driver.memcpy_dtod_async(int(b), int(a), COPY_BYTES, stream))
+    to_device = seconds(gpu, lambda: driver.memcpy_htod_async(int(a), host, stream))
+    from_device = seconds(gpu, lambda: driver.memcpy_dtoh_async(host, int(a), stream))
     a.free()
     b.free()
     return {
@@ -73,18 +74,18 @@ def copy_rates(executor: CudaExecutor) -> Record:
     }
 
 
-def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
+def arithmetic_rates(gpu: CudaDevice) -> dict[str, float]:
     """Operations per second of the CUDA cores, by precision."""
-    module = executor.driver.module_from_buffer(nvcc.compile_cubin(SOURCE, {"CHAINS": CHAINS}, executor.arch))
-    blocks = BLOCKS_PER_MULTIPROCESSOR * executor.attribute("MULTIPROCESSOR_COUNT")
-    factors = executor.driver.to_device(np.array([0.999, 0.001], np.float32))
-    out = executor.driver.mem_alloc(4 * blocks * THREADS)
+    module = gpu.driver.module_from_buffer(nvcc.compile_cubin(SOURCE, {"CHAINS": CHAINS}, gpu.arch))
+    blocks = BLOCKS_PER_MULTIPROCESSOR * gpu.attribute("MULTIPROCESSOR_COUNT")
+    factors = gpu.driver.to_device(np.array([0.999, 0.001], np.float32))
+    out = gpu.driver.mem_alloc(4 * blocks * THREADS)
 
     def rate(name: str, operations: int) -> float:
         function = module.get_function(f"multiply_add_{name}").prepare("PPi")
         arguments: tuple[Any, ...] = (int(factors), int(out), STEPS)
         shape = (blocks, 1, 1), (THREADS, 1, 1)
-        taken = seconds(executor, lambda: function.prepared_async_call(*shape, executor.stream, *arguments))
+        taken = seconds(gpu, lambda: function.prepared_async_call(*shape, gpu.stream, *arguments))
         return operations * CHAINS * STEPS * THREADS * blocks / taken
 
     return {name: rate(name, operations) for name, operations in OPERATIONS.items()}
@@ -103,29 +104,29 @@ def operands_of(kind: str, factors: str) -> np.ndarray:
 
 
 def tensor_products(
-    executor: CudaExecutor, target: str, factors: str, operands: np.ndarray, steps: int
+    gpu: CudaDevice, target: str, factors: str, operands: np.ndarray, steps: int
 ) -> tuple[float, np.ndarray]:
     """Seconds that ``steps`` steps of the whole device take, and each thread's sum over its outputs."""
     defines = {"FACTORS_FP16": int(factors == "fp16")}
-    module = executor.driver.module_from_buffer(nvcc.compile_cubin(TENSOR_SOURCE, defines, target))
-    blocks = BLOCKS_PER_MULTIPROCESSOR * executor.attribute("MULTIPROCESSOR_COUNT")
+    module = gpu.driver.module_from_buffer(nvcc.compile_cubin(TENSOR_SOURCE, defines, target))
+    blocks = BLOCKS_PER_MULTIPROCESSOR * gpu.attribute("MULTIPROCESSOR_COUNT")
     function = module.get_function("multiply_tiles").prepare("PPi")
-    given = executor.driver.to_device(operands)
+    given = gpu.driver.to_device(operands)
     sums = np.empty(blocks * TENSOR_THREADS, np.float32)
-    out = executor.driver.mem_alloc(sums.nbytes)
+    out = gpu.driver.mem_alloc(sums.nbytes)
     shape, arguments = ((blocks, 1, 1), (TENSOR_THREADS, 1, 1)), (int(given), int(out), steps)
-    taken = seconds(executor, lambda: function.prepared_async_call(*shape, executor.stream, *arguments))
-    executor.driver.memcpy_dtoh(sums, out)
+    taken = seconds(gpu, lambda: function.prepared_async_call(*shape, gpu.stream, *arguments))
+    gpu.driver.memcpy_dtoh(sums, out)
     return taken, sums
 
 
-def tensor_rates(executor: CudaExecutor) -> list[Record]:
+def tensor_rates(gpu: CudaDevice) -> list[Record]:
     """Operations per second of the tensor cores, by instruction, type of the factors, and operands."""
-    tiles = BLOCKS_PER_MULTIPROCESSOR * executor.attribute("MULTIPROCESSOR_COUNT") * TENSOR_THREADS // 128
+    tiles = BLOCKS_PER_MULTIPROCESSOR * gpu.attribute("MULTIPROCESSOR_COUNT") * TENSOR_THREADS // 128
     found: list[Record] = []
-    for (instruction, target), factors, kind in product(tensor_instructions(executor.arch).items(), FACTORS, OPERANDS):
+    for (instruction, target), factors, kind in product(tensor_instructions(gpu.arch).items(), FACTORS, OPERANDS):
         operands = operands_of(kind, factors)
-        taken, _ = tensor_products(executor, target, factors, operands, TENSOR_STEPS)
+        taken, _ = tensor_products(gpu, target, factors, operands, TENSOR_STEPS)
         flops = 2 * TILE * operands.shape[1] * tiles * TENSOR_STEPS / taken
         found.append({"instruction": instruction, "factors": factors, "operands": kind, "flops": flops})
     return found
@@ -148,9 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--device", type=natural, default=0, help="CUDA device ordinal (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
-    tensor = tensor_rates(executor)
-    flops = {**arithmetic_rates(executor), **of_random_operands(tensor)}
-    rates = {**copy_rates(executor), "flops": flops, "tensor": tensor}
+    tensor = tensor_rates(executor.gpu)
+    flops = {**arithmetic_rates(executor.gpu), **of_random_operands(tensor)}
+    rates = {**copy_rates(executor.gpu), "flops": flops, "tensor": tensor}
     file = RecordFile(chosen.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     file.header("ceilings", {**headers, **rates})

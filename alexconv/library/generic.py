@@ -3,9 +3,9 @@
 from math import ceil, prod
 from pathlib import Path
 
-from alexconv.executors.cuda.bindings import Words
 from alexconv.kernels.rung import Dims
 from alexconv.library.arrays import Descriptor
+from alexconv.library.packets import Struct
 from alexconv.shapes import Conv
 
 GENERIC_SOURCE, COPY_SOURCE = (Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu"))
@@ -15,10 +15,10 @@ MOST_GROUPS = 65535  # CUDA's limit on gridDim.y
 COPY_TILE, COPY_ROWS = 32, 8  # of copy_transposed; as in copy.cu
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 
-Launch = tuple[str, Dims, Dims, list[Words]]  # entry, grid, block, the structs and numbers that follow the arrays
+Launch = tuple[str, Dims, Dims, list[Struct]]  # entry, grid, block, the structs and numbers that follow the arrays
 
 
-def shape_words(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor) -> Words:
+def shape_words(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor) -> Struct:
     """``Shape`` in generic.cu."""
     return [
         *(N, conv.H, conv.W),
@@ -78,7 +78,7 @@ def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Lau
             [axes[name] for name in ("N", other, along, inner)],
         )
     blocks = ceil(prod(target.shape[1:]) / THREADS)
-    parameters: list[Words] = [*(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
+    parameters: list[Struct] = [*(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
     return "copy_elements", (target.shape[0] * blocks, 1, 1), (THREADS, 1, 1), parameters
 
 

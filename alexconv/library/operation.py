@@ -234,7 +234,7 @@ class Operation:
         y = np.empty(call.conv.y_shape(N), x.dtype)
         terms = self.terms._replace(layout="nchw")
         operation = self._staging if self._filters else Operation(terms, self.backend, FixedFilters(w, bias, terms))
-        stream = int(device.executor.stream.handle)
+        stream = int(device.executor.gpu.stream.handle)
         with device.lock, device.current():
             images = first_piece(device, call).N
             staged_x, staged_y = (Memory(device, images * prod(part.shape[1:]) * x.itemsize) for part in (x, y))

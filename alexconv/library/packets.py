@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from alexconv.errors import LaunchError
-from alexconv.executors.cuda.bindings import Words as Parameter
-from alexconv.executors.cuda.native import Words, check, ready_launch
+from alexconv.executors.cuda.native import Config, Words, check, launch_config, ready_launch
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Dims, TensorMap
 
@@ -56,6 +55,7 @@ class MapPlace(NamedTuple):
 
 
 Value = int | Symbol | MapOf
+Struct = Sequence[int]  # a parameter of several 64-bit words
 
 
 class Packet:
@@ -79,16 +79,8 @@ class Packet:
         self._words = Words(recipe.values)
         self._values = self._words.values
         self._launches = tuple(
-            ready_launch(
-                function,
-                grid,
-                block,
-                shared,
-                recipe.stream,
-                [self._words.address(place) for place in places],
-                pdl=pdl,
-            )
-            for function, grid, block, shared, places, pdl in recipe.launches
+            ready_launch(function, config, [self._words.address(place) for place in places])
+            for function, config, places in recipe.launches
         )
         self._moved = tuple(recipe.moved)
         self._maps, self._make_map = tuple(recipe.maps), recipe.make_map
@@ -126,7 +118,7 @@ class Recipe:
         self.values: list[int] = []
         self.moved: list[Place] = []
         self.maps: list[MapPlace] = []
-        self.launches: list[tuple[int, Dims, Dims, int, list[int], bool]] = []
+        self.launches: list[tuple[int, Config, list[int]]] = []
         self._places: dict[Any, int] = {}
 
     def add(
@@ -135,15 +127,15 @@ class Recipe:
         grid: Dims,
         block: Dims,
         shared: int,
-        parameters: Sequence[Value | Parameter],
+        parameters: Sequence[Value | Struct],
         *,
         pdl: bool = False,
     ) -> None:
         """Appends a launch; a parameter is a value, or the words of a struct."""
         places = [self._place(parameter) for parameter in parameters]
-        self.launches.append((function, grid, block, shared, places, pdl))
+        self.launches.append((function, launch_config(grid, block, shared, self.stream, pdl=pdl), places))
 
-    def _place(self, value: Value | Parameter) -> int:
+    def _place(self, value: Value | Struct) -> int:
         """Index of a parameter's first word; launches share the words that calls patch."""
         if isinstance(value, Sequence):
             self.values += value

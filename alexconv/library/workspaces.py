@@ -30,7 +30,7 @@ from alexconv.errors import OutOfMemory
 from alexconv.executors.cuda import native
 from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
+from alexconv.executors.cuda.kernels import Kernels
 from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.cuda.tensor_maps import TensorMaps
 from alexconv.executors.interface import NAN_BYTE
@@ -252,7 +252,7 @@ class LibraryExecutor(CudaExecutor):
             return "keeps its filters in constant memory, which all streams share"
         return super().unsuited(rung)
 
-    def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
+    def kernels(self, bound: BoundRung) -> Kernels:
         """A rung's kernels, loaded for the life of the process; raises CompileError.
 
         Unloading them would have to wait for the context, which invalidates every capture in it.
@@ -262,7 +262,7 @@ class LibraryExecutor(CudaExecutor):
         return kernels
 
     @cached_property
-    def _lasting(self) -> set[Kernels | PycudaKernels]:
+    def _lasting(self) -> set[Kernels]:
         return set()
 
 
@@ -277,8 +277,7 @@ class Gpu:
         with native.Relaxed():
             self.executor = LibraryExecutor(number)
         self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
-        assert self.executor.context  # there are bindings
-        self._context = self.executor.context
+        self._context = self.executor.gpu.context
         self.context = self._context.number
         self.streams = native.Streams()
         self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()  # by IDs of stream and capture
@@ -346,7 +345,7 @@ class Gpu:
     @cached_property
     def workspace_bytes(self) -> int:
         """Bytes that all workspaces together may take."""
-        return int(self.executor.gpu.total_memory() * WORKSPACE_SHARE)
+        return int(self.executor.gpu.memory_bytes * WORKSPACE_SHARE)
 
     def budget(self) -> int:
         """Bytes that a call may take: free and reclaimable memory, but no more than ``workspace_bytes``."""
@@ -424,7 +423,7 @@ class Gpu:
             else:
                 building.result()
         kernels = self.executor.kernels(plan.bound)
-        program = CudaProgram(self.executor, plan.bound, kernels, memory=self)
+        program = CudaProgram(self.executor.gpu, plan.bound, kernels, memory=self)
         loaded = self._programs[key] = Loaded(planned, program, plan)
         if len(self._programs) > MOST_PROGRAMS:
             self._programs.popitem(last=False)
@@ -433,7 +432,7 @@ class Gpu:
     def build(self, bound: BoundRung) -> "Future[None] | None":
         """The background compilation of a rung, or None once the cache has it; raises CompileError."""
         executor = self.executor
-        path = nvcc.cubin_path(bound.rung.path, bound.macros, executor.arch)
+        path = nvcc.cubin_path(bound.rung.path, bound.macros, executor.gpu.arch)
         with self.lock:
             building = self._building.get(path)
             if building is not None and building.done():
@@ -465,13 +464,13 @@ class Gpu:
         """The kernels of copy.cu and generic.cu, by file and bytes of an element, loaded on first use."""
         if self._any_shape:
             return self._any_shape
-        arch, executor = self.executor.arch, self.executor
+        gpu = self.executor.gpu
         wanted = [(source, size) for source in (generic.COPY_SOURCE, generic.GENERIC_SOURCE) for size in (2, 4)]
-        if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, arch)) for source, size in wanted):
+        if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, gpu.arch)) for source, size in wanted):
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
-        building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, arch) for source, size in wanted]
+        building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, gpu.arch) for source, size in wanted]
         cubins = [compilation.result() for compilation in building]
-        kernels = map(executor.bound_kernels, cubins)
+        kernels = map(gpu.load, cubins)
         self._any_shape |= dict(zip(wanted, kernels, strict=True))
         return self._any_shape
 
@@ -531,7 +530,6 @@ class Gpu:
     ) -> None:
         """Appends a rung's launches; with ``pdl`` a kernel that does not prepare its filters precedes them."""
         kernels = program.kernels
-        assert isinstance(kernels, Kernels)  # there are bindings
         for number, launch in enumerate(launches):
             shared, dependent = program.as_launched(launch, pdl=pdl or number > 0)
             function = kernels.function(launch.entry, shared)

@@ -41,7 +41,7 @@ class CudnnRunner(TorchRunner):
         torch, self._cudnn = modules
         super().__init__(torch, executor, runner)
         self._handle = self._cudnn.create_handle()
-        self._cudnn.set_stream(handle=self._handle, stream=executor.stream.handle)
+        self._cudnn.set_stream(handle=self._handle, stream=executor.gpu.stream.handle)
 
     def versions(self) -> Record:
         """Torch's, and the frontend's."""
@@ -82,13 +82,13 @@ class CudnnRunner(TorchRunner):
             plan.run()
         for _ in range(WARM_UPS):
             graph.replay()
-        found = []
+        found, gpu = [], self.executor.gpu
         for _ in range(TRIES):
-            start = self.executor.mark(self.executor.stream)
+            start = gpu.mark(gpu.stream)
             for _ in range(RUNS):
                 graph.replay()
-            end = self.executor.mark(self.executor.stream)
-            self.executor.stream.synchronize()
+            end = gpu.mark(gpu.stream)
+            gpu.stream.synchronize()
             found.append(float(end.time_since(start)) / RUNS)
         graph.reset()
         return min(found)

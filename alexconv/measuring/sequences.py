@@ -153,7 +153,7 @@ class SequenceRunner:
         transfer, settings = transfer_named(point.transfer), self._runner.settings
         cuts, points = self._cuts(point, transfer), point.points()
         layers = [self._runner.layer(each) for each in points]
-        with self.executor.errors(point.rung):
+        with self.executor.gpu.errors(point.rung):
             wrong = self._wrong_on_integers(points, cuts, transfer)
             given = [(layer.x[: each.N], layer.w, layer.bias) for each, layer in zip(points, layers, strict=True)]
             with self._opened(points, cuts, given, transfer) as together:
@@ -203,7 +203,7 @@ class SequenceRunner:
             else:
                 for buffers in own:  # uploads inputs and filters, which stay on the device, and makes tensor maps,
                     buffers.outputs()  # which must not be made during a capture
-                launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
+                launch = stack.enter_context(self.executor.gpu.recorded(lambda stream: enqueue_all(own)))
                 measure = partial(self.executor.time, [launch])
                 yield Together(opened, partial(graph_outputs, own, launch), measure, list[Record], launch)
 

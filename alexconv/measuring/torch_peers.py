@@ -80,7 +80,7 @@ class TorchRunner:
     def __init__(self, torch: Any, executor: Any, runner: Runner) -> None:
         self.executor = executor
         self._torch, self._runner = torch, runner
-        self._stream = torch.cuda.ExternalStream(executor.stream.handle, device=executor.number)
+        self._stream = torch.cuda.ExternalStream(executor.gpu.stream.handle, device=executor.gpu.number)
         self._kept: tuple[object, list[Layer]] = (None, [])
 
     def versions(self) -> Record:
@@ -106,7 +106,7 @@ class TorchRunner:
         try:
             return attempted(point, self.key(point), lambda: self._measured(point))
         finally:
-            with suppress(RuntimeError), self._torch.cuda.device(self.executor.number):  # a fault loses the context
+            with suppress(RuntimeError), self._torch.cuda.device(self.executor.gpu.number):  # a fault loses the context
                 self._torch.cuda.empty_cache()
 
     def _measured(self, point: PeerPoint | PeerSequence) -> Record:
@@ -141,7 +141,7 @@ class TorchRunner:
         """torch uses the executor's device and stream; its errors become this project's, one line each."""
         torch = self._torch
         # no_grad, not inference_mode: a capture leaves tensors in torch's generators, which would be inference tensors
-        with self.executor.errors(what), torch.cuda.device(self.executor.number), torch.no_grad():
+        with self.executor.gpu.errors(what), torch.cuda.device(self.executor.gpu.number), torch.no_grad():
             try:
                 with torch.cuda.stream(self._stream):
                     yield
@@ -152,7 +152,7 @@ class TorchRunner:
 
     def _bytes_needed(self, point: PeerPoint | PeerSequence) -> int:
         """Bytes of the arrays, without workspaces; raises Skip if they exceed the memory budget."""
-        self.executor.flush()  # allocates the flush buffer before the point's own arrays
+        self.executor.gpu.flush()  # allocates the flush buffer before the point's own arrays
         needed = sum(nbytes(each.conv, point) for each in point.points())
         budget = self._runner.memory_budget()
         if needed > budget:

@@ -69,11 +69,11 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
                 copied, images = opened.buffers, plan.bound.micro_batch(plan.images_per_piece)
                 assert isinstance(copied, CopiedBuffers)
                 copied.outputs()
-                with executor.errors(rung.name):
-                    executor.driver.start_profiler()
+                with executor.gpu.errors(rung.name):
+                    executor.gpu.driver.start_profiler()
                     copied.program.enqueue(images, copied.pointers, copied.stream)
                     copied.stream.synchronize()
-                    executor.driver.stop_profiler()
+                    executor.gpu.driver.stop_profiler()
             name = identity(point.axes())
             entries = [launch.entry for launch in rung.launches]
             kernels += [{"point": name, "entry": entry, "images": images} for entry in entries]

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from alexconv.compiling import nvcc
+from alexconv.executors.cuda.device import CudaDevice
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.rung import shape_macros
@@ -67,10 +68,10 @@ REPEATS = 5
 class Bench:
     """The compiled kernels and their memory on a GPU."""
 
-    def __init__(self, executor: CudaExecutor) -> None:
-        self.executor, self.driver = executor, executor.driver
+    def __init__(self, gpu: CudaDevice) -> None:
+        self.gpu, self.driver = gpu, gpu.driver
         macros = shape_macros(Conv(C=1, H=8, W=8, M=1, R=3, S=3))  # required by the headers
-        self.cubin = nvcc.compile_cubin(SOURCE, macros, executor.arch)
+        self.cubin = nvcc.compile_cubin(SOURCE, macros, gpu.arch)
         self.module = self.driver.module_from_buffer(self.cubin)
         self.bytes = 1 << 30
         self.data = self.driver.mem_alloc(self.bytes)
@@ -261,7 +262,7 @@ def launches(bench: Bench) -> Record:
 
 def graphs(bench: Bench) -> Record:
     """See ``graphs`` above, on an otherwise busy device, as a run times them."""
-    executor, kernels = bench.executor, bench.executor.bound_kernels(bench.cubin)
+    gpu, kernels = bench.gpu, bench.gpu.load(bench.cubin)
     values = {"data": int(bench.data), "words": 0, "steps": 0}
 
     def timed(entry: str, count: int, *, pdl: bool) -> list[float]:
@@ -273,14 +274,14 @@ def graphs(bench: Bench) -> Record:
                 step.enqueue(values, kernels.handle(stream))
 
         samples = []
-        with executor.recorded(enqueue) as replay:
+        with gpu.recorded(enqueue) as replay:
             for _ in range(20):
-                executor.flush()
-                marks = [executor.mark(executor.stream)]
+                gpu.flush()
+                marks = [gpu.mark(gpu.stream)]
                 for _ in range(2):
                     replay()
-                    marks.append(executor.mark(executor.stream))
-                executor.stream.synchronize()
+                    marks.append(gpu.mark(gpu.stream))
+                gpu.stream.synchronize()
                 samples.append([end.time_since(start) for start, end in pairwise(marks)])
         return [median(each) for each in zip(*samples, strict=True)]
 
@@ -308,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
-    bench = Bench(executor)
+    bench = Bench(executor.gpu)
     found: Record = {}
     for name in chosen.parts:
         measured = PARTS[name](bench)

@@ -248,9 +248,7 @@ def test_an_honest_rung_is_trusted_on_a_gpu(images):
 @shows("leaves clocks, a power limit or a share of the L2 cache set")
 def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_gpu():
     executor = choose_executor("cuda")
-    if executor.bindings is None:
-        pytest.skip("PyCUDA alone has no such limit")
-    driver, limit = executor.bindings, executor.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+    driver, limit = executor.gpu.bindings, executor.gpu.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
     _, before = driver.cuCtxGetLimit(limit)
     asked = []  # once: not allowed while a graph is captured
 

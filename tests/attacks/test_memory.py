@@ -179,7 +179,7 @@ RUNS = 4  # the first also loads kernels and driver state; other processes' memo
 
 
 def taken_on_device(executor: Any) -> int:
-    free, total = executor.driver.mem_get_info()
+    free, total = executor.gpu.driver.mem_get_info()
     return int(total - free)
 
 

@@ -1,4 +1,4 @@
-"""Launches through cuda-bindings, with a stand-in for its driver; no GPU needed."""
+"""Kernel launches, with a stand-in for the driver library; no GPU needed."""
 
 import ctypes
 from types import SimpleNamespace
@@ -7,83 +7,68 @@ from typing import Any
 import pytest
 
 from alexconv.errors import LaunchError
-from alexconv.executors.cuda.bindings import PackedLaunch, pdl_shared
+from alexconv.executors.cuda import native
+from alexconv.executors.cuda.bindings import pdl_shared
+from alexconv.executors.cuda.kernels import Step
+from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
 
-SERIALIZATION = "programmatic stream serialization"
 KB = 1024
+LAUNCH = LaunchConfig("kernel", ("x", "y", "N"), (7, 1, 1), (256, 1, 1), 64 * KB)
+VALUES = {"y": -2, "N": 3, "x": 2**47}
 
 
 class Driver:
-    """Records launches, which return ``status``."""
-
-    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=SERIALIZATION)
+    """Records launches, which return ``status``: function, configuration and the parameters that the kernel reads."""
 
     def __init__(self, status: int = 0) -> None:
         self.status, self.launched = status, []
 
-    def CUlaunchAttribute(self) -> Any:
-        return SimpleNamespace(id=None, value=SimpleNamespace())
+    def cuLaunchKernelEx(self, config: Any, function: Any, places: Any, more: None) -> int:
+        words = [ctypes.c_int64.from_address(place).value for place in places]
+        fields = {name: getattr(config._obj, name) for name, _ in native.Config._fields_}
+        self.launched.append(SimpleNamespace(function=function.value, words=words, **fields))
+        return self.status
 
-    def CUlaunchConfig(self) -> Any:
-        return SimpleNamespace()
-
-    def cuLaunchKernel(self, *arguments: Any) -> Any:
-        self.launched.append(arguments)
-        self.parameters = arguments[9]
-        return (Status(self.status),)
-
-    def cuLaunchKernelEx(self, config: Any, *arguments: Any) -> Any:
-        self.launched.append(config)
-        return (Status(self.status),)
+    def cuGetErrorName(self, status: int, name: Any) -> int:
+        name._obj.value = b"CUDA_ERROR_MADE_UP"
+        return 0
 
 
-class Status(int):
-    """A result code with a name."""
-
-    name = "CUDA_ERROR_MADE_UP"
-
-
-def launch(driver: Driver, *, pdl: bool) -> Any:
-    PackedLaunch(driver, "kernel", (7, 1, 1), (256, 1, 1), 64 * KB, [[1], [2, 3]], pdl=pdl).enqueue(5)
-    return driver.launched[-1]
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(native, "library", lambda: made)
+    return made
 
 
-def test_a_programmatic_dependent_launch_says_so():
-    config = launch(Driver(), pdl=True)
-    assert (config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream) == (7, 256, 64 * KB, 5)
-    (attribute,) = config.attrs
-    assert config.numAttrs == 1
-    assert attribute.id == SERIALIZATION
-    assert attribute.value.programmaticStreamSerializationAllowed == 1
+def test_a_programmatic_dependent_launch_says_so(driver):
+    Step(99, LAUNCH, 64 * KB, pdl=True).enqueue(VALUES, 5)
+    (launch,) = driver.launched
+    assert (tuple(launch.grid), tuple(launch.block), launch.shared) == ((7, 1, 1), (256, 1, 1), 64 * KB)
+    assert (launch.function, launch.stream, launch.count) == (99, 5, 1)
+    attribute = launch.attributes.contents
+    assert (attribute.id, attribute.value[0]) == (native.SERIALIZATION, 1)
 
 
-def test_an_ordinary_launch_does_not():
-    assert launch(Driver(), pdl=False)[:9] == ("kernel", 7, 1, 1, 256, 1, 1, 64 * KB, 5)
+def test_an_ordinary_launch_does_not(driver):
+    Step(99, LAUNCH, 0, pdl=False).enqueue(VALUES, 5)
+    assert (driver.launched[0].count, bool(driver.launched[0].attributes)) == (0, False)
 
 
-def words(address: int, counts: list[int]) -> list[list[int]]:
-    """What a kernel would read: the words of each parameter, through the array of pointers at ``address``."""
-    pointers = (ctypes.c_void_p * len(counts)).from_address(address)
-    return [
-        list((ctypes.c_int64 * count).from_address(pointer)) for pointer, count in zip(pointers, counts, strict=True)
-    ]
-
-
-def test_a_packed_launch_updates_only_the_given_words():
-    driver = Driver()
-    packed = PackedLaunch(driver, "kernel", (7, 1, 1), (256, 1, 1), 0, [[1], [-2], [3, 4, 5]])
-    packed.enqueue(8)
-    assert words(driver.parameters, [1, 1, 3]) == [[1], [-2], [3, 4, 5]]
-    packed.enqueue(9, (2**47, 11))
-    assert words(driver.parameters, [1, 1, 3]) == [[2**47], [11], [3, 4, 5]]
-    assert [arguments[8] for arguments in driver.launched] == [8, 9]
+def test_each_launch_has_its_own_values_and_stream(driver):
+    step = Step(99, LAUNCH, 0, pdl=False)
+    step.enqueue(VALUES, 8)
+    step.enqueue({**VALUES, "N": 11}, 9)
+    assert [launch.words for launch in driver.launched] == [[2**47, -2, 3], [2**47, -2, 11]]
+    assert [launch.stream for launch in driver.launched] == [8, 9]
 
 
 @pytest.mark.parametrize("pdl", [False, True])
-def test_a_launch_that_fails_is_an_error(pdl: bool):
+def test_a_launch_that_fails_is_an_error(driver, pdl: bool):
+    driver.status = 1
     with pytest.raises(LaunchError, match="CUDA_ERROR_MADE_UP"):
-        launch(Driver(status=1), pdl=pdl)
+        Step(99, LAUNCH, 0, pdl=pdl).enqueue(VALUES, 5)
 
 
 def test_few_blocks_get_a_multiprocessor_each_and_many_do_not():

@@ -10,15 +10,13 @@ from rung_runs import PLENTY, compile_ahead, run_once
 from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
-from alexconv.executors.cuda import executor as cuda_executor
-from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import PRECISIONS, exact_inputs
 from alexconv.planning.planner import plan
-from alexconv.planning.transfers import TRANSFERS, transfer_named
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu
@@ -117,38 +115,6 @@ def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
 @pytest.mark.parametrize("factors", ceilings.FACTORS)
 def test_the_tensor_cores_ceilings_are_of_products_that_are_made(cuda, factors):
     ones = np.ones_like(ceilings.operands_of("random", factors))
-    for target in ceilings.tensor_instructions(cuda.arch).values():
-        _, sums = ceilings.tensor_products(cuda, target, factors, ones, 10)
+    for target in ceilings.tensor_instructions(cuda.gpu.arch).values():
+        _, sums = ceilings.tensor_products(cuda.gpu, target, factors, ones, 10)
         assert set(sums) == {10.0 * ones.shape[1] * ceilings.TILE / 128}
-
-
-@pytest.fixture(scope="module")
-def without_bindings():
-    """An executor where cuda-bindings are not installed."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_executor, "import_bindings", lambda: None)
-        made = cuda_executor.CudaExecutor()
-    yield made
-    made.leave()
-
-
-@pytest.mark.parametrize("rung", [rung for rung in LADDER if not rung.maps], ids=lambda rung: rung.name)
-@pytest.mark.parametrize("transfer", ["pageable", "streamed:3"])
-def test_pycuda_alone_runs_every_rung_without_tensor_maps(without_bindings, rung, transfer):
-    conv = odd(rung)
-    x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
-    how = transfer_named(transfer)
-    cut = plan(bound_of(without_bindings, rung, conv), 9, 1 << 30, how.streams, how.pieces_at_least)
-    with open_rung(without_bindings, cut, x, w, how) as opened:
-        np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w))
-        samples = opened.buffers.measure(0.0)
-        assert min(samples["total"]) > 0
-        assert all(facts["registers"] > 0 for facts in opened.program.launches(9))
-        np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w))
-
-
-def test_pycuda_alone_refuses_tensor_maps_and_says_why(without_bindings):
-    point = point_of(batch_of("alexnet", 2, 1), "wgmma-half", RUNGS["wgmma-half"].resolve(ODD[1], {}))
-    record = Runner(without_bindings, [point], Settings(seconds=0.0, baseline=False)).record(point)
-    assert (record["status"], "needs cuda-bindings" in record["reason"]) == ("skipped", True)
-    assert without_bindings.header()["kernels_launched"] == "one by one"

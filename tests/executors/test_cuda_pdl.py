@@ -38,7 +38,7 @@ def enqueue_chain(opened, stream, *, pdl: bool) -> None:
 @pytest.mark.parametrize("splits", [1, 4])
 @pytest.mark.parametrize("rung", DEPENDENT, ids=lambda rung: rung.name)
 def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung: Rung, splits: int):
-    if not cuda.has_pdl:
+    if not cuda.gpu.has_pdl:
         pytest.skip("no programmatic dependent launch here")
     asked = {"CHANNELS": 16, "SPLITS": splits}
     conv = next(conv for conv in CHAINED if not BoundRung(rung, conv, rung.resolve(conv, asked)).refusal())
@@ -50,10 +50,10 @@ def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung
     opened = cuda.open(cuda.load(cut.bound), cut, x, w, TRANSFERS["pageable"])
     try:
         opened.outputs()
-        enqueue_chain(opened, cuda.stream, pdl=False)  # makes the tensor maps, which is not allowed during a capture
+        enqueue_chain(opened, cuda.gpu.stream, pdl=False)  # makes the tensor maps, not allowed in a capture
         results = {}
         for pdl in (False, True):
-            with cuda.recorded(partial(enqueue_chain, opened, pdl=pdl)) as launch:
+            with cuda.gpu.recorded(partial(enqueue_chain, opened, pdl=pdl)) as launch:
                 found = []
                 for _ in range(20):
                     opened.outputs()  # restores the input

@@ -37,7 +37,7 @@ class Program:
 
 
 def opened(opener, transfer, program):
-    """A point's arrays on an executor without device memory."""
+    """A point's arrays on a GPU without memory."""
     allocation = type("Allocation", (int,), {"free": nothing})(4096)
     stream = SimpleNamespace(synchronize=nothing)
     driver = SimpleNamespace(
@@ -49,7 +49,7 @@ def opened(opener, transfer, program):
         Stream=lambda: stream,
         Error=OSError,
     )
-    executor = SimpleNamespace(
+    gpu = SimpleNamespace(
         driver=driver,
         stream=stream,
         flush=nothing,
@@ -57,7 +57,7 @@ def opened(opener, transfer, program):
         audit_kernels=SimpleNamespace(launch=nothing),
     )
     x, w = (np.ones(shape, np.float32) for shape in (CONV.x_shape(N), CONV.w_shape()))
-    return opener(executor, program, Plan(program.bound, N, 1, 0), x, w, TRANSFERS[transfer], None)
+    return opener(gpu, program, Plan(program.bound, N, 1, 0), x, w, TRANSFERS[transfer], None)
 
 
 @pytest.fixture
@@ -74,7 +74,8 @@ def test_a_points_kernels_are_unloaded_as_soon_as_it_ends(no_collection, opener,
     program = Program(BoundRung(rung, CONV, rung.resolve(CONV, {}, N)))
     loaded = weakref.ref(program)
     buffers = opened(opener, transfer, program)
-    buffers._audit = Audit(WatchedArrays(buffers, {"x": 0, "w": 0, "y": 0}, N), N), 0
+    watched = WatchedArrays(buffers.gpu, program.bound, {"x": 0, "w": 0, "y": 0}, N, buffers.allocate)
+    buffers._audit = Audit(watched, N), 0
     del program
     assert loaded() is not None
     buffers.close()

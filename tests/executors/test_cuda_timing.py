@@ -6,8 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from alexconv.executors.cuda import timing
-from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.timing import FLUSHED_PIECES, HOST_READINGS, WARM_MS, rested, time_on_device, time_once
+from alexconv.executors.cuda.timing import (
+    FLUSHED_PIECES,
+    HOST_READINGS,
+    WARM_MS,
+    rested,
+    time_on_device,
+    time_once,
+    under_load,
+)
 
 TICK = 0.01
 
@@ -103,7 +110,7 @@ def test_hot_and_cold_have_the_same_number_of_samples(rests):
 @pytest.mark.parametrize("disturbed", [0, 2, 3])
 def test_a_disturbed_reading_of_the_hosts_clock_is_retaken(rests, monkeypatch, disturbed):
     readings = iter([9.0] * disturbed + [2.0] * 9)
-    monkeypatch.setattr(timing, "host_ms", lambda executor, pieces, expected: next(readings))
+    monkeypatch.setattr(timing, "host_ms", lambda gpu, pieces, expected: next(readings))
     samples = time_on_device(gpu := Gpu(), [gpu.run], 0.2)
     assert samples["kernel"] == [2.0] * 10
     assert gpu.done.count("flush") == (10 if disturbed < HOST_READINGS else 20), "beyond that, samples are retaken too"
@@ -113,7 +120,7 @@ def test_a_disturbed_reading_of_the_hosts_clock_is_retaken(rests, monkeypatch, d
 def test_runs_warm_up_the_device_before_its_clock_is_read(warm, runs):
     done = []
     clock = SimpleNamespace(clock_mhz=lambda: done.append("clock") or 1500.0)
-    executor = SimpleNamespace(sustained=0.0, audit_kernels=clock)
-    found = CudaExecutor.under_load(executor, [lambda: done.append("run")], {"kernel": [WARM_MS / 4]}, **warm)
+    gpu = SimpleNamespace(sustained=0.0, audit_kernels=clock)
+    found = under_load(gpu, [lambda: done.append("run")], {"kernel": [WARM_MS / 4]}, **warm)
     assert found == {"clock_mhz": 1500.0}
     assert done == [*["run"] * runs, "clock"]

@@ -102,15 +102,15 @@ def test_page_locked_memory_is_page_locked_when_taken_again(memory, locked):
 
 
 def opened(memory, transfer, N):
-    """A point's arrays on an executor without device memory."""
+    """A point's arrays on a GPU without memory."""
     rung = RUNGS["direct"]
     allocation = type("Allocation", (int,), {"free": lambda self: None})(4096)
     driver = SimpleNamespace(mem_alloc=lambda nbytes: allocation, memset_d8=lambda *given: None, Error=OSError)
-    executor = SimpleNamespace(driver=driver, stream=None, flush=lambda: None, host_memory=memory)
+    gpu = SimpleNamespace(driver=driver, stream=None, flush=lambda: None, host_memory=memory)
     bound = BoundRung(rung, SMALL, rung.resolve(SMALL, {}, N, H200), H200)
     program = SimpleNamespace(bound=bound, constant_filters=None)
     x, w = (np.ones(shape, np.float32) for shape in (SMALL.x_shape(N), SMALL.w_shape()))
-    return CopiedBuffers(executor, program, Plan(bound, N, N, 0), x, w, TRANSFERS[transfer], None), x
+    return CopiedBuffers(gpu, program, Plan(bound, N, N, 0), x, w, TRANSFERS[transfer], None), x
 
 
 @pytest.mark.parametrize("transfer", ["pageable", "pinned"])

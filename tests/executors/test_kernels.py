@@ -1,10 +1,13 @@
 """The CUDA executor with stand-ins for its drivers: what is loaded, launched and with which arguments."""
 
+import ctypes
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from alexconv.errors import MissingTool
+from alexconv.executors.cuda import device
 from alexconv.executors.cuda import executor as cuda
 from alexconv.executors.cuda.kernels import Kernels
 from alexconv.kernels.bound import BoundRung
@@ -23,7 +26,7 @@ class Driver:
     CUlimit = SimpleNamespace(CU_LIMIT_PERSISTING_L2_CACHE_SIZE=6)
 
     def __init__(self):
-        self.loaded, self.unloaded, self.allowed = [], [], {}
+        self.loaded, self.unloaded, self.allowed, self.entries = [], [], {}, []
 
     def cuDeviceGet(self, number):
         return 0, number
@@ -49,13 +52,14 @@ class Driver:
         return (0,)
 
     def cuModuleGetFunction(self, module, entry):
-        return 0, entry.decode()
+        self.entries.append(entry.decode())
+        return 0, len(self.entries) - 1
 
     def cuModuleGetGlobal(self, module, name):
         return 0, 4096, 64
 
     def cuFuncSetAttribute(self, function, attribute, value):
-        self.allowed[function] = value
+        self.allowed[self.entries[function]] = value
         return (0,)
 
     def cuFuncGetAttribute(self, attribute, function):
@@ -66,25 +70,28 @@ class Driver:
 
 
 class Launches:
-    """A stand-in for PackedLaunch that records what it enqueues."""
+    """A stand-in for ready_launch that records what is enqueued: entry, shared bytes, dependence, stream and words."""
 
-    def __init__(self):
-        self.made, self.enqueued = [], []
+    def __init__(self, driver):
+        self.driver, self.enqueued = driver, []
 
-    def __call__(self, driver, function, grid, block, shared, parameters, *, pdl=False):
-        self.made.append((function, grid, shared, pdl))
-        assert driver.allowed.get(function, 48 * 1024) >= shared
-        launch = self.made[-1]
-        return SimpleNamespace(enqueue=lambda stream, words: self.enqueued.append((*launch, stream, list(words))))
+    def __call__(self, function, config, places):
+        entry = self.driver.entries[function]
+        assert self.driver.allowed.get(entry, 48 * 1024) >= config.shared
+
+        def launch():
+            words = [ctypes.c_int64.from_address(place).value for place in places]
+            self.enqueued.append((entry, config.shared, bool(config.count), config.stream, words))
+            return 0
+
+        return launch
 
 
 class Pycuda:
     """PyCUDA's driver, as far as an executor and its kernels need it."""
 
-    function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
-
     def __init__(self):
-        self.loaded, self.launched, self.allowed, self.uploaded = [], [], {}, []
+        self.uploaded = []
         self.device_attribute = SimpleNamespace(
             MULTIPROCESSOR_COUNT=132,
             MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=227 * 1024,
@@ -97,6 +104,7 @@ class Pycuda:
     class Device:
         def __init__(self, number):
             self.name, self.compute_capability = lambda: "stand-in", lambda: (9, 0)
+            self.pci_bus_id = lambda: "0"
 
         def get_attribute(self, value):
             return value
@@ -115,22 +123,6 @@ class Pycuda:
     class Stream:
         handle = 7
 
-    def module_from_buffer(self, cubin):
-        self.loaded.append(cubin)
-        return SimpleNamespace(get_function=self.function, get_global=lambda name: (8192, 64))
-
-    def function(self, entry):
-        def launch(grid, block, stream, *arguments, shared_size):
-            self.launched.append((entry, grid, block, stream, arguments, shared_size))
-
-        return SimpleNamespace(
-            prepare=lambda types: SimpleNamespace(prepared_async_call=launch),
-            set_attribute=lambda attribute, value: self.allowed.update({entry: value}),
-            num_regs=1,
-            shared_size_bytes=2,
-            local_size_bytes=3,
-        )
-
     def mem_alloc(self, nbytes):
         return 1 << 20
 
@@ -142,14 +134,14 @@ class Pycuda:
 def driver(monkeypatch):
     """The driver of cuda-bindings, which are installed."""
     made = Driver()
-    monkeypatch.setattr(cuda, "import_bindings", lambda: made)
+    monkeypatch.setattr(device, "require_bindings", lambda what: made)
     return made
 
 
 @pytest.fixture
 def pycuda(monkeypatch):
     made = Pycuda()
-    monkeypatch.setattr(cuda, "import_driver", lambda: made)
+    monkeypatch.setattr(device, "import_driver", lambda: made)
     monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
     monkeypatch.setattr(cuda.nvcc, "compile_cubin", lambda path, macros, arch: path.name.encode())
     return made
@@ -163,9 +155,9 @@ def executor(pycuda):
 
 
 @pytest.fixture
-def launches(monkeypatch):
-    made = Launches()
-    monkeypatch.setattr("alexconv.executors.cuda.kernels.PackedLaunch", made)
+def launches(driver, monkeypatch):
+    made = Launches(driver)
+    monkeypatch.setattr("alexconv.executors.cuda.kernels.ready_launch", made)
     return made
 
 
@@ -194,7 +186,7 @@ def test_a_cubin_is_loaded_once(driver, launches, executor):
     assert [fact["entry"] for fact in facts] == bound.entries()
     assert all((fact["registers"], fact["static_shared"], fact["local"]) == (1, 2, 3) for fact in facts)
     assert facts[-1]["occupancy"] == 3 * bound.launches(3)[0].block[0] / 2048
-    assert all(enqueued[4] == 7 for enqueued in launches.enqueued)
+    assert all(enqueued[3] == 7 for enqueued in launches.enqueued)
     del loaded
     assert driver.unloaded == []
     del again
@@ -216,8 +208,8 @@ def test_only_a_launch_after_another_kernel_is_a_programmatic_dependent_one(driv
     loaded = executor.load(bound)
     for pdl in (False, True):
         loaded.enqueue(1, addresses_of(bound), STREAM, pdl=pdl)
-    assert [pdl for *_, pdl, _, _ in launches.enqueued] == [False, True]
-    shared = [shared for _, _, shared, *_ in launches.enqueued]
+    assert [pdl for _, _, pdl, *_ in launches.enqueued] == [False, True]
+    shared = [shared for _, shared, *_ in launches.enqueued]
     assert shared[0] == bound.launches(1)[0].dynamic_shared <= shared[1]
 
 
@@ -250,31 +242,17 @@ def test_micro_batches_offset_x_and_y_and_have_their_own_maps(driver, launches, 
     assert all(address % 64 == 0 for address in places)
 
 
-def test_without_bindings_pycuda_loads_and_launches_what_needs_no_handle(monkeypatch, pycuda):
-    monkeypatch.setattr(cuda, "import_bindings", lambda: None)
-    executor = cuda.CudaExecutor()
-    bound = bound_rung("igemm-async", 2)
-    loaded, addresses, stream = executor.load(bound), addresses_of(bound), executor.stream
-    loaded.enqueue(3, addresses, stream)
-    (launch,) = bound.launches(3)
-    arguments = tuple(bound.arguments(0, 3, addresses, None)[name] for name in launch.args)
-    assert pycuda.launched == [(launch.entry, launch.grid, launch.block, stream, arguments, launch.dynamic_shared)]
-    loaded.kernels.step(launch, 100_000)
-    assert pycuda.allowed == {launch.entry: 100_000}
-    facts = loaded.launches(3)[-1]
-    assert (facts["registers"], facts["static_shared"], facts["local"], facts["occupancy"]) == (1, 2, 3, None)
-    assert executor.load(bound_rung("tiled-constant", 1)).constant_filters == 8192
-    assert not executor.has_pdl
-    assert "needs cuda-bindings" in executor.unsuited(RUNGS["wgmma-split"])
-    assert executor.unsuited(RUNGS["igemm-async"]) is None
-    executor.leave()
+def test_without_cuda_bindings_one_line_says_what_to_install(monkeypatch, pycuda):
+    monkeypatch.setattr("alexconv.executors.cuda.bindings.import_bindings", lambda: None)
+    with pytest.raises(MissingTool, match=r"the CUDA backend needs cuda-bindings: pip install 'alexconv\[gpu\]'"):
+        cuda.CudaExecutor()
 
 
 def test_an_executor_that_leaves_keeps_the_others_contexts(driver, pycuda, monkeypatch):
     registered = []
     monkeypatch.setattr(
-        cuda, "atexit", SimpleNamespace(register=registered.append, unregister=lambda gone: registered.remove(gone))
+        device, "atexit", SimpleNamespace(register=registered.append, unregister=lambda gone: registered.remove(gone))
     )
     first, second = cuda.CudaExecutor(), cuda.CudaExecutor()
     second.leave()
-    assert [leave.__self__ for leave in registered] == [first]
+    assert [leave.__self__ for leave in registered] == [first.gpu]

@@ -108,19 +108,25 @@ class Kernels(kernels.Kernels):
 class Executor(workspaces.LibraryExecutor):
     """An H200 that compiles nothing; ``bindings`` are the machine's."""
 
-    measures, device, arch, name, has_pdl = True, H200, "90a", "cuda", True
+    measures, device, name = True, H200, "cuda"
 
     def __init__(self, number, bindings):
-        self.bindings, self._kernels = bindings, weakref.WeakValueDictionary()
+        self._bindings, self._kernels = bindings, weakref.WeakValueDictionary()
         self.numbers = {}
-        self.context = SimpleNamespace(current=self._current, number=CONTEXT)
-        self.gpu = SimpleNamespace(total_memory=lambda: 140 << 30)
-        self.stream = SimpleNamespace(handle=9)
+        self.gpu = SimpleNamespace(
+            arch="90a",
+            has_pdl=True,
+            properties=H200,
+            memory_bytes=140 << 30,
+            context=SimpleNamespace(current=self._current, number=CONTEXT),
+            stream=SimpleNamespace(handle=9),
+            load=lambda cubin: Kernels(self.numbers, self._unload),
+        )
         self.loaded = 0
 
     @contextmanager
     def _current(self):
-        now = ctypes.c_longlong.in_dll(self.bindings._library, "context")
+        now = ctypes.c_longlong.in_dll(self._bindings._library, "context")
         before, now.value = now.value, CONTEXT
         yield
         now.value = before
@@ -145,10 +151,12 @@ class Executor(workspaces.LibraryExecutor):
 
     def _loaded(self, bound):
         self.loaded += 1
-        return self.bound_kernels(b"")
+        return self.gpu.load(b"")
 
-    def bound_kernels(self, cubin):
-        return Kernels(self.numbers, self._unload)
+    def _unload(self, module):
+        with self._current():
+            self._bindings.cuCtxSynchronize()
+            self._bindings.cuModuleUnload(module)
 
 
 class Gpu(workspaces.Gpu):
@@ -164,7 +172,7 @@ class Gpu(workspaces.Gpu):
 
     @cached_property
     def _any_kernels(self):
-        return defaultdict(lambda: self.executor.bound_kernels(b""))
+        return defaultdict(lambda: self.executor.gpu.load(b""))
 
 
 class Machine:
@@ -205,10 +213,9 @@ class Machine:
         return found
 
 
-def padded(function, grid, block, shared, stream, parameters, *, pdl):
+def padded(function, config, parameters):
     """A launch with as many parameters as the stand-in reads."""
-    parameters = [*parameters, *[parameters[-1]] * (MOST_PARAMETERS - len(parameters))]
-    return native.ready_launch(function, grid, block, shared, stream, parameters, pdl=pdl)
+    return native.ready_launch(function, config, [*parameters, *[parameters[-1]] * (MOST_PARAMETERS - len(parameters))])
 
 
 class Maps:

@@ -87,10 +87,10 @@ def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
 
     point = peer_points(POINTS, TORCH_PEERS)[0]
     runner.record(point)
-    before, free = flags(), cuda.driver.mem_get_info()[0]
+    before, free = flags(), cuda.gpu.driver.mem_get_info()[0]
     runner.record(point)
     assert flags() == before
-    assert cuda.driver.mem_get_info()[0] == pytest.approx(free, abs=64 << 20)
+    assert cuda.gpu.driver.mem_get_info()[0] == pytest.approx(free, abs=64 << 20)
 
 
 def test_rungs_still_run_after_peers(cuda, runner):

@@ -32,7 +32,7 @@ def record(cuda, rung: str, N: int, transfer: str, layers=ALL) -> dict:
 @pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-split", "mma-half", "wgmma-half", "wgmma-split"])
 @pytest.mark.parametrize("N", [1, 3])
 def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
-    if reason := RUNGS[rung].unsuited(cuda.capability):
+    if reason := RUNGS[rung].unsuited(cuda.gpu.capability):
         pytest.skip(reason)
     layers = ALL[1:] if rung.startswith("wgmma") else ALL  # these take no three channels
     found = record(cuda, rung, N, "pageable", layers)
@@ -46,7 +46,7 @@ def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
 @pytest.mark.parametrize("streams", [1, 3, 8])
 @pytest.mark.parametrize("rung", ["direct-register", "tiled-half", "mma-tf32"])
 def test_a_pipeline_of_all_layers_is_right_and_timed(cuda, monkeypatch, rung, streams):
-    if reason := RUNGS[rung].unsuited(cuda.capability):
+    if reason := RUNGS[rung].unsuited(cuda.gpu.capability):
         pytest.skip(reason)
     monkeypatch.setattr(sequences, "PIECE_BYTES", 10**6)
     found = record(cuda, rung, 5, f"streamed:{streams}")
@@ -65,11 +65,11 @@ def test_what_is_freed_during_a_recording_does_not_spoil_it(cuda):
 
     def enqueue():
         garbage.clear()
-        pycuda.memset_d32_async(target, 7, 1, cuda.stream)
+        pycuda.memset_d32_async(target, 7, 1, cuda.gpu.stream)
 
-    graph = Graph(enqueue, cuda.stream)
+    graph = Graph(enqueue, cuda.gpu.stream)
     graph.launch()
-    cuda.stream.synchronize()
+    cuda.gpu.stream.synchronize()
     found = np.zeros(1, np.uint32)
     pycuda.memcpy_dtoh(found, target)
     graph.close()

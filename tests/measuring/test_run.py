@@ -16,7 +16,8 @@ from processes import in_process
 from alexconv import run as run_module
 from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
-from alexconv.executors.cuda import executor as cuda
+from alexconv.executors.cuda import device
+from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.measuring import runner as runner_module
 from alexconv.records.store import read
@@ -226,11 +227,11 @@ def test_options_of_the_host_executor_ask_for_it(monkeypatch, options):
 
 def test_a_gpu_number_out_of_range_is_refused(monkeypatch):
     driver = SimpleNamespace(Device=SimpleNamespace(count=lambda: 2))
-    monkeypatch.setattr(cuda, "import_driver", lambda: driver)
-    monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
+    monkeypatch.setattr(device, "import_driver", lambda: driver)
+    monkeypatch.setattr(device, "require_bindings", lambda what: None)
     for number in (-1, 2):
         with pytest.raises(MissingTool, match=f"no CUDA device {number}"):
-            cuda.CudaExecutor(number)
+            CudaExecutor(number)
 
 
 def test_a_reader_that_stops_early_is_no_error():

@@ -106,6 +106,7 @@ class Device(HostExecutor):
     """The host executor in place of a GPU: a launch of the graph runs the rungs and times nothing."""
 
     name, measures, time_limit = "cuda", True, 600.0
+    gpu = property(lambda self: self)
     opens: ClassVar = dict.fromkeys(("pageable", "streamed"), HostBuffers)
     spoils = False
     pdl: tuple[bool, ...] = ()  # of the points that were enqueued

@@ -19,6 +19,7 @@ from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.host.memory import HostBuffer
 from alexconv.executors.host.runtime import HostRuntime
+from alexconv.executors.host_memory import HostMemory
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
@@ -382,15 +383,18 @@ class Launching(CudaExecutor):
     device = H200
 
     def __init__(self):
-        self.done, self.opened, self.capability = [], [], (9, 0)
+        self.done, self.opened = [], []
         names = ("start_profiler", "stop_profiler")
-        self.driver = SimpleNamespace(**{name: partial(self.done.append, name) for name in names})
+        driver = SimpleNamespace(**{name: partial(self.done.append, name) for name in names})
+        self.gpu = SimpleNamespace(
+            driver=driver,
+            capability=(9, 0),
+            errors=lambda what: nullcontext(),
+            host_memory=HostMemory(np.empty),
+        )
 
     def memory_budget(self):
         return 1 << 40
-
-    def errors(self, what):
-        return nullcontext()
 
     def load(self, bound):
         return SimpleNamespace(enqueue=lambda images, pointers, stream: self.done.append(f"enqueue {images}"))

@@ -91,21 +91,22 @@ def test_profiles_name_their_device_host_and_command(tmp_path):
 
 
 def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
-    class Gpu:
+    class Executor:
         def __init__(self, number):
-            self.describe, self.header = lambda: "made up", lambda: {"backend": "cuda", "number": number}
+            self.gpu, self.describe = None, lambda: "made up"
+            self.header = lambda: {"backend": "cuda", "number": number}
 
     rates = dict.fromkeys(("copy_bytes_per_s", "h2d_bytes_per_s", "d2h_bytes_per_s"), 1e9)
-    monkeypatch.setattr(ceilings, "CudaExecutor", Gpu)
-    monkeypatch.setattr(ceilings, "copy_rates", lambda executor: rates)
-    monkeypatch.setattr(ceilings, "arithmetic_rates", lambda executor: {"fp32": 1e12})
+    monkeypatch.setattr(ceilings, "CudaExecutor", Executor)
+    monkeypatch.setattr(ceilings, "copy_rates", lambda gpu: rates)
+    monkeypatch.setattr(ceilings, "arithmetic_rates", lambda gpu: {"fp32": 1e12})
     tensor = [
         {"instruction": instruction, "factors": factors, "operands": operands, "flops": number * 1e12}
         for number, (factors, instruction, operands) in enumerate(
             product(("fp16", "tf32"), ("mma.sync", "wgmma"), ("random", "zeros")), start=1
         )
     ]
-    monkeypatch.setattr(ceilings, "tensor_rates", lambda executor: tensor)
+    monkeypatch.setattr(ceilings, "tensor_rates", lambda gpu: tensor)
     out = tmp_path / "ceilings.jsonl"
     assert ceilings.main(["--device", "3", "--out", str(out)]) == 0
     (found,) = recorded(out, "ceilings")

@@ -1,8 +1,5 @@
-"""cuda-bindings, for what PyCUDA lacks: occupancy, prefetching, tensor maps, graphs, programmatic dependent launch."""
+"""cuda-bindings, for what PyCUDA lacks: kernel handles, occupancy, prefetching, tensor maps, graphs."""
 
-import ctypes
-from collections.abc import Sequence
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -10,10 +7,7 @@ from alexconv.errors import LaunchError, MissingTool
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Dims
 
-WORD = 8  # bytes
-Words = Sequence[int]  # of 64 bits: one parameter of a kernel
 PDL_SINCE = (9, 0)  # compute capability that has programmatic dependent launch
-PORTABLE_SHARED = 48 * 1024  # bytes; more dynamic shared memory needs an opt-in
 
 
 def import_bindings() -> Any | None:
@@ -48,60 +42,3 @@ def pdl_shared(grid: Dims, shared: int, device: Device) -> int:
     """
     most = device.shared_per_multiprocessor
     return max(shared, most // 2) if prod(grid) <= device.multiprocessors else shared
-
-
-def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
-    """A kernel of a loaded module, allowed ``shared`` bytes of dynamic shared memory; raises LaunchError."""
-    function = answer(driver.cuModuleGetFunction(module, entry.encode()), entry)
-    if shared > PORTABLE_SHARED:
-        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        answer(driver.cuFuncSetAttribute(function, most, shared), entry)
-    return function
-
-
-class PackedLaunch:
-    """A kernel launch with packed parameters, to be enqueued many times; not thread-safe.
-
-    With ``pdl`` it is a programmatic dependent launch: it may start before the preceding kernel on the stream ends.
-    """
-
-    def __init__(
-        self,
-        driver: Any,
-        function: Any,
-        grid: Dims,
-        block: Dims,
-        shared: int,
-        parameters: Sequence[Words],
-        *,
-        pdl: bool = False,
-    ) -> None:
-        values = [word for words in parameters for word in words]
-        self._words = (ctypes.c_int64 * len(values))(*values)
-        places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(self._words))
-        self._pointers = (ctypes.c_void_p * len(parameters))(*places)
-        self._driver, self._function, self._pdl = driver, function, pdl
-        self._places = ctypes.addressof(self._pointers)
-        self._shape = *grid, *block, shared
-
-    def enqueue(self, stream: Any, words: Words = ()) -> None:
-        """Enqueues the launch; ``words`` replace its first parameters.  Raises LaunchError."""
-        for place, word in enumerate(words):
-            self._words[place] = word
-        if self._pdl:
-            launched = self._driver.cuLaunchKernelEx(self._config(stream), self._function, self._places, 0)
-            answer(launched, "a programmatic dependent launch")
-        else:
-            answer(self._driver.cuLaunchKernel(self._function, *self._shape, stream, self._places, 0), "a launch")
-
-    def _config(self, stream: Any) -> Any:
-        driver = self._driver
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self._shape[:3]
-        config.blockDimX, config.blockDimY, config.blockDimZ = self._shape[3:6]
-        config.sharedMemBytes, config.hStream = self._shape[6], stream
-        config.attrs, config.numAttrs = [attribute], 1
-        return config

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alexconv.errors import LaunchError
 from alexconv.executors.cuda.audit import Audit
-from alexconv.executors.cuda.bindings import answer, require_bindings
-from alexconv.executors.cuda.timing import time_on_device
+from alexconv.executors.cuda.bindings import answer
+from alexconv.executors.cuda.device import CudaDevice
+from alexconv.executors.cuda.program import CudaProgram
+from alexconv.executors.cuda.timing import time_on_device, under_load
 from alexconv.executors.cuda.watched import WatchedArrays
 from alexconv.executors.host_memory import copied, filled_with_nan
 from alexconv.executors.interface import NAN_BYTE, Suspect, Values, fill_with_nan
@@ -20,10 +22,6 @@ from alexconv.kernels.rung import BIAS
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Transfer
 from alexconv.records.store import Record
-
-if TYPE_CHECKING:
-    from alexconv.executors.cuda.executor import CudaExecutor
-    from alexconv.executors.cuda.program import CudaProgram
 
 GUARD_BYTES, CANARY = 4096, 0xA5  # the guard zones before and after each array, and their fill
 PAGE = 4096  # bytes; the host's pages, in which unified memory migrates
@@ -41,8 +39,8 @@ class CudaBuffers:
 
     def __init__(
         self,
-        executor: "CudaExecutor",
-        program: "CudaProgram",
+        gpu: CudaDevice,
+        program: CudaProgram,
         plan: Plan,
         x: Values,
         w: Values,
@@ -50,8 +48,8 @@ class CudaBuffers:
         bias: Values | None = None,
     ) -> None:
         self.x, self.w, self.bias = x, w, bias
-        self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
-        self.driver, self.stream = executor.driver, executor.stream
+        self.gpu, self.program, self.plan, self.transfer = gpu, program, plan, transfer
+        self.driver, self.stream = gpu.driver, gpu.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
         self._allocations: list[tuple[Any, int, str]] = []
         self._on_host: list[Values] = []
@@ -60,7 +58,7 @@ class CudaBuffers:
         self._findings: Record = {}
         self.bytes = program.bound.piece_bytes(plan.images_per_piece)
         self.prepared_bytes = program.bound.prepared_bytes()
-        executor.flush()  # allocates the flush buffer before the arrays of the plan
+        gpu.flush()  # allocates the flush buffer before the arrays of the plan
 
     def allocate(self, nbytes: int, name: str) -> int:
         """Address of ``nbytes`` bytes on the device between guard zones, freed by ``close``."""
@@ -73,7 +71,7 @@ class CudaBuffers:
     def host_array(self, shape: tuple[int, ...]) -> Values:
         """An array in the transfer's host memory, released by ``close``."""
         page_locked = self.transfer.page_locked
-        self._on_host.append(self.executor.host_memory.take(shape, self.dtype, page_locked=page_locked))
+        self._on_host.append(self.gpu.host_memory.take(shape, self.dtype, page_locked=page_locked))
         return self._on_host[-1]
 
     def on_host(self, values: Values) -> Values:
@@ -107,7 +105,7 @@ class CudaBuffers:
         addresses = {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
         if self.bias is not None:
             addresses[BIAS] = self.allocate(self.bias.nbytes, BIAS)
-            self.executor.upload(addresses[BIAS], self.bias, self.stream)
+            self.gpu.upload(addresses[BIAS], self.bias, self.stream)
         return addresses
 
     def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
@@ -133,23 +131,24 @@ class CudaBuffers:
         """
         sizes = {last - first for first, last in self.plan.pieces}
         images = min(sizes)
-        audit = Audit(WatchedArrays(self, pointers, images), images, exact=not self.program.bound.rung.order_varies)
+        watched = WatchedArrays(self.gpu, self.program.bound, pointers, images, self.allocate)
+        audit = Audit(watched, images, exact=not self.program.bound.rung.order_varies)
         for images in sizes if self.program.bound.rung.maps else ():  # encodes the maps, which a capture forbids
             self.program.enqueue(images, pointers, self.stream)
         self.stream.synchronize()
         with ExitStack() as stack:
             graphs = {
-                images: stack.enter_context(self.executor.recorded(partial(self.program.enqueue, images, pointers)))
+                images: stack.enter_context(self.gpu.recorded(partial(self.program.enqueue, images, pointers)))
                 for images in sizes
             }
             pieces = [graphs[last - first] for first, last in self.plan.pieces]
-            samples = time_on_device(self.executor, pieces, seconds, audit)
-            facts = self.executor.under_load(pieces, samples, warm_ms=0)  # the second clock's runs have just ended
+            samples = time_on_device(self.gpu, pieces, seconds, audit)
+            facts = under_load(self.gpu, pieces, samples, warm_ms=0)  # the second clock's runs have just ended
             self._findings = {**facts, **audit.finish()}
             self._audit = audit, self.plan.pieces[piece][0]
             if self.program.bound.rung.prepare:
-                preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))
-                samples["prepare"] = time_on_device(self.executor, [preparation], seconds)["kernel"]
+                preparation = stack.enter_context(self.gpu.recorded(partial(self.program.prepare, pointers)))
+                samples["prepare"] = time_on_device(self.gpu, [preparation], seconds)["kernel"]
         return samples
 
     def run(self, *, fill: bool = False) -> Any:
@@ -159,7 +158,7 @@ class CudaBuffers:
     def outputs(self, *, stale: bool = False) -> Values:
         """See Buffers."""
         self.leave_scratch(stale=stale)
-        with self.executor.errors(self.program.bound.rung.name):
+        with self.gpu.errors(self.program.bound.rung.name):
             self.run(fill=True)
             self.check_guards()
         return self.y
@@ -170,7 +169,7 @@ class CudaBuffers:
 
     def audited(self) -> tuple[Record, list[Suspect]]:
         """See Buffers."""
-        with self.executor.errors(self.program.bound.rung.name):
+        with self.gpu.errors(self.program.bound.rung.name):
             self.check_guards()
         if self._audit is None:
             return self._findings, []
@@ -196,7 +195,7 @@ class CudaBuffers:
                 allocation.free()
         self._allocations.clear()
         for values in self._on_host:
-            self.executor.host_memory.give_back(values, page_locked=self.transfer.page_locked)
+            self.gpu.host_memory.give_back(values, page_locked=self.transfer.page_locked)
         self._on_host.clear()
         self.x = self.y = np.empty(0, self.dtype)
         self._audit = None  # refers to these arrays: a cycle would keep the kernels until garbage is collected
@@ -216,18 +215,18 @@ class CopiedBuffers(CudaBuffers):
         marks = []
         begin = perf_counter()
         for first, last in self.plan.pieces:
-            start = self.executor.mark(self.stream)
+            start = self.gpu.mark(self.stream)
             if first == 0:
                 self.driver.memcpy_htod_async(self.pointers["w"], self.w, self.stream)
                 self.prepare(self.pointers, self.stream, fill=fill)
             self.driver.memcpy_htod_async(self.pointers["x"], self.x[first:last], self.stream)
-            copied_in = self.executor.mark(self.stream)
+            copied_in = self.gpu.mark(self.stream)
             if fill:
                 self.fill(self.pointers, self.stream)
             self.program.enqueue(last - first, self.pointers, self.stream)
-            computed = self.executor.mark(self.stream)
+            computed = self.gpu.mark(self.stream)
             self.driver.memcpy_dtoh_async(self.y[first:last], self.pointers["y"], self.stream)
-            marks.append((start, copied_in, computed, self.executor.mark(self.stream)))
+            marks.append((start, copied_in, computed, self.gpu.mark(self.stream)))
         self.stream.synchronize()
         total = (perf_counter() - begin) * 1e3
         return {
@@ -237,7 +236,7 @@ class CopiedBuffers(CudaBuffers):
         }
 
     def enqueue(self, *, pdl: bool) -> None:
-        """Enqueues the kernels over the whole batch, which must be one piece, on the executor's stream.
+        """Enqueues the kernels over the whole batch, which must be one piece, on the device's stream.
 
         With ``pdl`` another rung's kernels precede them, and the first may be a programmatic dependent launch.
         """
@@ -251,7 +250,7 @@ class CopiedBuffers(CudaBuffers):
 
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""
-        with self.executor.errors(self.program.bound.rung.name):
+        with self.gpu.errors(self.program.bound.rung.name):
             samples = self.measure_kernels(self.pointers, seconds, len(self.plan.pieces) - 1)
             return samples | repeat(self.run, seconds)
 
@@ -269,7 +268,7 @@ class StreamedBuffers(CudaBuffers):
         self._filters = self.filter_set(self.w)
         self.sets: dict[int, dict[str, int]] = {}  # by stream
         order = [(0, piece) for piece in range(len(self.plan.pieces))]
-        self.pipeline = Pipeline(self.executor, [self], order, self.transfer.streams)
+        self.pipeline = Pipeline(self.gpu, [self], order, self.transfer.streams)
 
     def set_of(self, stream: int) -> dict[str, int]:
         """Addresses of a stream's arrays, allocated on first use."""
@@ -292,7 +291,7 @@ class StreamedBuffers(CudaBuffers):
 
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""
-        with self.executor.errors(self.program.bound.rung.name):
+        with self.gpu.errors(self.program.bound.rung.name):
             pieces = range(0, len(self.plan.pieces), len(self.pipeline.streams))  # of the first stream
             return self.measure_kernels(self.set_of(0), seconds, pieces[-1]) | repeat(
                 lambda: {"total": self.run()}, seconds
@@ -308,13 +307,13 @@ class Pipeline:
 
     def __init__(
         self,
-        executor: "CudaExecutor",
+        gpu: CudaDevice,
         batches: Sequence[StreamedBuffers],
         order: Sequence[tuple[int, int]],
         streams: int,
     ) -> None:
-        self.executor, self.batches, self.order = executor, batches, order
-        self.streams = [executor.driver.Stream() for _ in range(min(streams, len(order)))]
+        self.gpu, self.batches, self.order = gpu, batches, order
+        self.streams = [gpu.driver.Stream() for _ in range(min(streams, len(order)))]
         for number, (batch, _) in enumerate(order):
             batches[batch].set_of(number % len(self.streams))
 
@@ -331,29 +330,29 @@ class Pipeline:
         for batch in self.batches:
             filled_with_nan(batch.y)
             for pointers in batch.sets.values():
-                batch.fill(pointers, self.executor.stream)
-        self.executor.stream.synchronize()
+                batch.fill(pointers, self.gpu.stream)
+        self.gpu.stream.synchronize()
 
     @contextmanager
     def recorded(self) -> Iterator[Callable[[], float]]:
         """``run`` as a CUDA graph, without launch overhead for many small pieces; returns total ms."""
 
         def enqueue(stream: Any) -> None:
-            begin = self.executor.mark(stream)
+            begin = self.gpu.mark(stream)
             for branch in self.streams:
                 branch.wait_for_event(begin)
             self.enqueue()
             for branch in self.streams:
-                stream.wait_for_event(self.executor.mark(branch))
+                stream.wait_for_event(self.gpu.mark(branch))
 
         def timed() -> float:
             begin = perf_counter()
             launch()
-            self.executor.stream.synchronize()
+            self.gpu.stream.synchronize()
             return (perf_counter() - begin) * 1e3
 
         self.run()  # first uses allocate memory, which a capture forbids
-        with self.executor.recorded(enqueue) as launch:
+        with self.gpu.recorded(enqueue) as launch:
             yield timed
 
     def enqueue(self, *, fill: bool = False) -> None:
@@ -365,9 +364,9 @@ class Pipeline:
             batch, lane = self.batches[batch_number], number % len(self.streams)
             stream, pointers = self.streams[lane], batch.set_of(lane)
             if batch_number not in filter_events:
-                self.executor.driver.memcpy_htod_async(pointers["w"], batch.w, stream)
+                self.gpu.driver.memcpy_htod_async(pointers["w"], batch.w, stream)
                 batch.prepare(pointers, stream, fill=fill)
-                filter_events[batch_number] = self.executor.mark(stream)
+                filter_events[batch_number] = self.gpu.mark(stream)
             elif (batch_number, lane) not in ordered_lanes:
                 stream.wait_for_event(filter_events[batch_number])
             ordered_lanes.add((batch_number, lane))
@@ -379,15 +378,15 @@ class Pipeline:
     ) -> list[Any]:
         """A piece's copies and kernels; the events before, between and after them."""
         first, last = batch.plan.pieces[piece]
-        marks = [self.executor.mark(stream)]
-        self.executor.driver.memcpy_htod_async(pointers["x"], batch.x[first:last], stream)
-        marks.append(self.executor.mark(stream))
+        marks = [self.gpu.mark(stream)]
+        self.gpu.driver.memcpy_htod_async(pointers["x"], batch.x[first:last], stream)
+        marks.append(self.gpu.mark(stream))
         if fill:
             batch.fill(pointers, stream)
         batch.program.enqueue(last - first, pointers, stream)
-        marks.append(self.executor.mark(stream))
-        self.executor.driver.memcpy_dtoh_async(batch.y[first:last], pointers["y"], stream)
-        return [*marks, self.executor.mark(stream)]
+        marks.append(self.gpu.mark(stream))
+        self.gpu.driver.memcpy_dtoh_async(batch.y[first:last], pointers["y"], stream)
+        return [*marks, self.gpu.mark(stream)]
 
     def timeline(self) -> list[Record]:
         """When the last run's operations were at the head of their streams, in ms after the first batch's filters.
@@ -434,11 +433,11 @@ class ManagedBuffers(CudaBuffers):
 
     def prefetch(self, values: Values, *, to_device: bool) -> None:
         """Enqueues the prefetch of an array's pages."""
-        bindings = require_bindings("prefetching")
+        bindings = self.gpu.bindings
         kinds = bindings.CUmemLocationType
         place = bindings.CUmemLocation()
         place.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if to_device else kinds.CU_MEM_LOCATION_TYPE_HOST
-        place.id = self.executor.number if to_device else 0
+        place.id = self.gpu.number if to_device else 0
         move = getattr(bindings, "cuMemPrefetchAsync_v2", bindings.cuMemPrefetchAsync)
         answer(move(values.ctypes.data, values.nbytes, place, 0, self.stream.handle), "prefetching")
 
@@ -453,18 +452,18 @@ class ManagedBuffers(CudaBuffers):
             bring_to_host(self.y)
         self.stream.synchronize()
         begin = perf_counter()
-        start = self.executor.mark(self.stream)
+        start = self.gpu.mark(self.stream)
         if self.prefetches:
             for values in (self.x, self.w, self.y):
                 self.prefetch(values, to_device=True)
         if self.in_constant_memory:
             self.driver.memcpy_dtod_async(self.scratch["w"], self.w.ctypes.data, self.w.nbytes, self.stream)
         self.prepare(self.scratch, self.stream, fill=fill)
-        moved = self.executor.mark(self.stream)
+        moved = self.gpu.mark(self.stream)
         for first, last in self.plan.pieces:
             pieces = {"x": self.x[first:last].ctypes.data, "y": self.y[first:last].ctypes.data}
             self.program.enqueue(last - first, self.scratch | pieces, self.stream)
-        computed = self.executor.mark(self.stream)
+        computed = self.gpu.mark(self.stream)
         if self.prefetches:
             self.prefetch(self.y, to_device=False)
         self.stream.synchronize()
@@ -478,9 +477,9 @@ class ManagedBuffers(CudaBuffers):
 
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""
-        with self.executor.errors(self.program.bound.rung.name):
+        with self.gpu.errors(self.program.bound.rung.name):
             samples = repeat(self.run, seconds)
-            self._findings = self.executor.under_load([self.run], {"total": samples["total"]})
+            self._findings = under_load(self.gpu, [self.run], {"total": samples["total"]})
             return samples
 
 

@@ -1,32 +1,40 @@
 """A loaded cubin: its entry points, and launches with packed parameters.
 
 PyCUDA exposes no kernel handle, which programmatic dependent launch, occupancy and launches on another library's stream
-need.  So cuda-bindings load the cubin where they are installed, else PyCUDA, which launches on its own streams.  A
-program takes either.
+need: cuda-bindings load the cubin.
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from alexconv.errors import LaunchError
-from alexconv.executors.cuda.bindings import PORTABLE_SHARED, PackedLaunch, Words, answer, loaded_function
+from alexconv.executors.cuda.bindings import answer
+from alexconv.executors.cuda.native import Words, check, launch_config, ready_launch
 from alexconv.kernels.bound import LaunchConfig
-from alexconv.kernels.rung import Dims
 from alexconv.records.store import Record
 
+PORTABLE_SHARED = 48 * 1024  # bytes; more dynamic shared memory needs an opt-in
 
-@dataclass(frozen=True)
+
 class Step:
-    """A launch that takes addresses and numbers by name."""
+    """A launch that takes addresses and numbers by name; not thread-safe.
 
-    args: tuple[str, ...]
-    launch: PackedLaunch
+    With ``pdl`` it is a programmatic dependent launch: it may start before the preceding kernel on the stream ends.
+    """
+
+    def __init__(self, function: int, launch: LaunchConfig, shared: int, *, pdl: bool) -> None:
+        self.args = launch.args
+        self._words = Words([0] * len(self.args))
+        self._config = launch_config(launch.grid, launch.block, shared, pdl=pdl)
+        places = [self._words.address(place) for place in range(len(self.args))]
+        self._launch = ready_launch(function, self._config, places)
 
     def enqueue(self, values: Mapping[str, int], stream: int) -> None:
-        """Enqueues it with its arguments' values."""
-        self.launch.enqueue(stream, [values[name] for name in self.args])
+        """Enqueues it with its arguments' values; raises LaunchError."""
+        for place, name in enumerate(self.args):
+            self._words.values[place] = values[name]
+        self._config.stream = stream
+        check(self._launch(), "a launch")
 
 
 class Kernels:
@@ -51,24 +59,13 @@ class Kernels:
         """Address of a ``__constant__`` array."""
         return int(answer(self._driver.cuModuleGetGlobal(self._module, name.encode()), name))
 
-    def packed(
-        self,
-        entry: str,
-        grid: Dims,
-        block: Dims,
-        shared: int,
-        parameters: Sequence[Words],
-        *,
-        pdl: bool = False,
-    ) -> PackedLaunch:
-        """A launch with its parameters; these kernels must outlive it.  Raises LaunchError."""
-        return PackedLaunch(self._driver, self._function(entry, shared), grid, block, shared, parameters, pdl=pdl)
-
     def step(self, launch: LaunchConfig, shared: int | None = None, *, pdl: bool = False) -> Step:
-        """A launch whose arguments are looked up by name; ``shared`` replaces its bytes of dynamic shared memory."""
+        """A launch whose arguments are looked up by name; ``shared`` replaces its bytes of dynamic shared memory.
+
+        These kernels must outlive it.
+        """
         shared = launch.dynamic_shared if shared is None else shared
-        parameters = [[0] for _ in launch.args]
-        return Step(launch.args, self.packed(launch.entry, launch.grid, launch.block, shared, parameters, pdl=pdl))
+        return Step(self.function(launch.entry, shared), launch, shared, pdl=pdl)
 
     def function(self, entry: str, shared: int) -> int:
         """The driver's handle of a kernel that may use ``shared`` bytes of dynamic shared memory."""
@@ -87,7 +84,7 @@ class Kernels:
             for name, attribute in wanted.items()
         }
 
-    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int | None:
+    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int:
         """Resident blocks per multiprocessor; PyCUDA's own figure is wrong on current GPUs."""
         x, y, z = launch.block
         function = self._function(launch.entry, launch.dynamic_shared)
@@ -97,62 +94,9 @@ class Kernels:
     def _function(self, entry: str, shared: int) -> Any:
         """A kernel that may use ``shared`` bytes of dynamic shared memory, or the most requested so far."""
         if shared > self._shared.get(entry, -1):
-            self._functions[entry] = loaded_function(self._driver, self._module, entry, shared)
-            self._shared[entry] = shared
+            function = answer(self._driver.cuModuleGetFunction(self._module, entry.encode()), entry)
+            if shared > PORTABLE_SHARED:
+                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                answer(self._driver.cuFuncSetAttribute(function, most, shared), entry)
+            self._functions[entry], self._shared[entry] = function, shared
         return self._functions[entry]
-
-
-class PycudaKernels:
-    """The same through PyCUDA alone: on its own streams only, without programmatic dependent launch."""
-
-    def __init__(self, driver: Any, cubin: bytes) -> None:
-        self._driver = driver
-        self._module = driver.module_from_buffer(cubin)
-
-    @staticmethod
-    def handle(stream: Any) -> Any:
-        """The stream as the launches take it: PyCUDA's own object."""
-        return stream
-
-    def symbol(self, name: str) -> int:
-        """Address of a ``__constant__`` array."""
-        address, _ = self._module.get_global(name)
-        return int(address)
-
-    def step(self, launch: LaunchConfig, shared: int | None = None, *, pdl: bool = False) -> "PycudaStep":
-        """A launch whose arguments are looked up by name; ``shared`` replaces its bytes of dynamic shared memory."""
-        if pdl:
-            raise LaunchError(f"{launch.entry}: PyCUDA has no programmatic dependent launch")
-        shared = launch.dynamic_shared if shared is None else shared
-        function = self._module.get_function(launch.entry)
-        if shared > PORTABLE_SHARED:
-            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        return PycudaStep(launch, shared, function.prepare("P" * len(launch.args)))
-
-    def facts(self, launch: LaunchConfig) -> Record:
-        """Registers, static shared and local bytes of a launch's kernel."""
-        function = self._module.get_function(launch.entry)
-        return {
-            "registers": function.num_regs,
-            "static_shared": function.shared_size_bytes,
-            "local": function.local_size_bytes,
-        }
-
-    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int | None:
-        """None: PyCUDA's figure is wrong on current GPUs."""
-        return None
-
-
-@dataclass(frozen=True)
-class PycudaStep:
-    """A launch of PyCUDA's that takes addresses and numbers by name."""
-
-    config: LaunchConfig
-    shared: int
-    function: Any
-
-    def enqueue(self, values: Mapping[str, int], stream: Any) -> None:
-        """Enqueues it with its arguments' values."""
-        arguments = [values[name] for name in self.config.args]
-        grid, block = self.config.grid, self.config.block
-        self.function.prepared_async_call(grid, block, stream, *arguments, shared_size=self.shared)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from alexconv.errors import LaunchError, MissingTool
-from alexconv.executors.cuda.bindings import WORD
 from alexconv.kernels.rung import Dims
 
 LIBRARY = "libcuda.so.1"
+WORD = 8  # bytes
 SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
@@ -69,14 +69,17 @@ class Words:
         return ctypes.addressof(self.values) + WORD * place
 
 
-def ready_launch(
-    function: int, grid: Dims, block: Dims, shared: int, stream: int, parameters: Sequence[int], *, pdl: bool
-) -> Callable[[], int]:
-    """The call that enqueues a launch on a stream and returns its status; ``parameters`` are the values' addresses."""
+def launch_config(grid: Dims, block: Dims, shared: int, stream: int = 0, *, pdl: bool = False) -> Config:
+    """A launch's configuration; with ``pdl`` it is a programmatic dependent launch."""
     config = Config(grid, block, shared, stream, None, 0)
     if pdl:
         attribute = Attribute(SERIALIZATION, 0, (1,))
         config.attributes, config.count = ctypes.pointer(attribute), 1
+    return config
+
+
+def ready_launch(function: int, config: Config, parameters: Sequence[int]) -> Callable[[], int]:
+    """The call that enqueues a launch and returns its status; ``parameters`` are the values' addresses."""
     places = (ctypes.c_void_p * len(parameters))(*parameters)
     return partial(library().cuLaunchKernelEx, ctypes.byref(config), ctypes.c_void_p(function), places, None)
 

@@ -7,17 +7,15 @@ streams.
 from collections.abc import Mapping
 from functools import cached_property, partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alexconv.executors.cuda.bindings import pdl_shared
-from alexconv.executors.cuda.kernels import Kernels, PycudaKernels, PycudaStep, Step
+from alexconv.executors.cuda.device import CudaDevice
+from alexconv.executors.cuda.kernels import Kernels, Step
 from alexconv.executors.cuda.tensor_maps import MapMemory, TensorMaps
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.geometry import WARP
 from alexconv.records.store import Record
-
-if TYPE_CHECKING:
-    from alexconv.executors.cuda.executor import CudaExecutor
 
 
 class CudaProgram:
@@ -26,12 +24,10 @@ class CudaProgram:
     A stream is PyCUDA's, or another library's by its handle.
     """
 
-    def __init__(
-        self, executor: "CudaExecutor", bound: BoundRung, kernels: Kernels | PycudaKernels, memory: MapMemory
-    ) -> None:
+    def __init__(self, gpu: CudaDevice, bound: BoundRung, kernels: Kernels, memory: MapMemory) -> None:
         self.bound, self.kernels, self.maps = bound, kernels, TensorMaps(memory)
-        self._executor = executor
-        self._steps: dict[tuple[int, bool], list[Step | PycudaStep]] = {}  # by images; whether a kernel precedes
+        self._gpu = gpu
+        self._steps: dict[tuple[int, bool], list[Step]] = {}  # by images; whether a kernel precedes
 
     @cached_property
     def constant_filters(self) -> int | None:
@@ -58,17 +54,17 @@ class CudaProgram:
             step.enqueue(pointers, on)
 
     @cached_property
-    def _preparation(self) -> list[Step | PycudaStep]:
+    def _preparation(self) -> list[Step]:
         return [self.kernels.step(launch) for launch in self.bound.preparation()]
 
-    def _steps_over(self, images: int, *, pdl: bool) -> list[Step | PycudaStep]:
+    def _steps_over(self, images: int, *, pdl: bool) -> list[Step]:
         key = images, pdl
         if key not in self._steps:
             launches = self.bound.launches(images)
             self._steps[key] = [self._step(launch, pdl=pdl or number > 0) for number, launch in enumerate(launches)]
         return self._steps[key]
 
-    def _step(self, launch: LaunchConfig, *, pdl: bool) -> Step | PycudaStep:
+    def _step(self, launch: LaunchConfig, *, pdl: bool) -> Step:
         shared, pdl = self.as_launched(launch, pdl=pdl)
         return self.kernels.step(launch, shared, pdl=pdl)
 
@@ -77,9 +73,9 @@ class CudaProgram:
 
         It does if the rung and the device allow it and, with ``pdl``, a kernel precedes it.
         """
-        if not (launch.pdl and pdl and self._executor.has_pdl):
+        if not (launch.pdl and pdl and self._gpu.has_pdl):
             return launch.dynamic_shared, False
-        return pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device), True
+        return pdl_shared(launch.grid, launch.dynamic_shared, self._gpu.properties), True
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
@@ -100,10 +96,7 @@ class CudaProgram:
             )
         return records
 
-    def _occupancy(self, launch: LaunchConfig) -> float | None:
-        """Theoretical occupancy: resident warps over a multiprocessor's maximum; None if unknown."""
-        blocks = self.kernels.blocks_per_multiprocessor(launch)
-        if blocks is None:
-            return None
-        resident = blocks * -(-prod(launch.block) // WARP) * WARP
-        return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
+    def _occupancy(self, launch: LaunchConfig) -> float:
+        """Theoretical occupancy: resident warps over a multiprocessor's maximum."""
+        resident = self.kernels.blocks_per_multiprocessor(launch) * -(-prod(launch.block) // WARP) * WARP
+        return float(round(resident / self._gpu.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))

@@ -13,15 +13,12 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING
 
 from alexconv.errors import Untrusted
 from alexconv.executors.cuda.audit import Audit
+from alexconv.executors.cuda.device import CudaDevice
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.records.store import Record
-
-if TYPE_CHECKING:
-    from alexconv.executors.cuda.executor import CudaExecutor
 
 FLUSHED_PIECES = 16  # of a batch in many pieces, those timed after a flush: each flush takes time
 LATE_MS, LATE_SHARE = 0.2, 0.1  # how long the device may stay busy after the last event: ms, and share of a run
@@ -36,32 +33,32 @@ SUSTAINED_SAMPLES, SUSTAINED_MS = 20, 2.0  # of runs back to back, and how long 
 
 
 def time_once(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float]
+    gpu: CudaDevice, pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float]
 ) -> dict[str, float]:
-    """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
+    """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the device's stream, summed over pieces.
 
     Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
     run is cold, its second hot.  ``late`` gets the milliseconds for which the device stayed busy after the last event.
     """
     if audit:
         audit.before_sample()
-    executor.reset_persisting_lines()
+    gpu.reset_persisting_lines()
     marks = []
     for number, enqueue in enumerate(pieces):
         if number < FLUSHED_PIECES:
-            executor.flush()
-        start = executor.mark(executor.stream)
+            gpu.flush()
+        start = gpu.mark(gpu.stream)
         enqueue()
-        cold = between = executor.mark(executor.stream)
+        cold = between = gpu.mark(gpu.stream)
         if audit:
             audit.between()
-            between = executor.mark(executor.stream)
+            between = gpu.mark(gpu.stream)
         enqueue()
-        marks.append((start, cold, between, executor.mark(executor.stream)))
-    executor.stream.synchronize()
-    ended = executor.host_ms()
-    executor.wait()
-    late.append(executor.host_ms() - ended)
+        marks.append((start, cold, between, gpu.mark(gpu.stream)))
+    gpu.stream.synchronize()
+    ended = gpu.host_ms()
+    gpu.wait()
+    late.append(gpu.host_ms() - ended)
     if audit:
         audit.after_sample()
     return {
@@ -91,7 +88,7 @@ def rested(once: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float
 
 
 def time_on_device(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float, audit: Audit | None = None
+    gpu: CudaDevice, pieces: Sequence[Callable[[], None]], seconds: float, audit: Audit | None = None
 ) -> Samples:
     """Hot and cold samples in ms of what the pieces of a batch enqueue, taken for about ``seconds``.
 
@@ -100,13 +97,13 @@ def time_on_device(
     """
     for least_seconds in (0.0, *(AGAIN_SECONDS,) * TIMES_AGAIN):
         late: list[float] = []
-        samples = repeat(rested(partial(time_once, executor, pieces, audit, late)), max(seconds, least_seconds))
+        samples = repeat(rested(partial(time_once, gpu, pieces, audit, late)), max(seconds, least_seconds))
         hot, after_end = median(samples["kernel"]), median(late)
         if after_end > LATE_MS + LATE_SHARE * hot:
             doubt = f"the device worked for {after_end:.3f} ms after the end of the timed work"
             continue
         for _ in range(HOST_READINGS):
-            on_host = host_ms(executor, pieces, hot)
+            on_host = host_ms(gpu, pieces, hot)
             if clocks_agree(hot, on_host, len(pieces)):
                 return samples
         doubt = f"a run takes {hot:.4f} ms by the device's events, {on_host:.4f} ms by the host's clock"
@@ -124,20 +121,20 @@ def runs_in(ms: float, expected: float) -> int:
     return max(1, min(MOST_RUNS, round(ms / expected)))
 
 
-def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expected: float) -> float:
+def host_ms(gpu: CudaDevice, pieces: Sequence[Callable[[], None]], expected: float) -> float:
     """Milliseconds of a run by the host's clock, averaged over about CLOCK_MS."""
     runs = runs_in(CLOCK_MS, expected)
-    executor.wait()
-    begin = executor.host_ms()
+    gpu.wait()
+    begin = gpu.host_ms()
     for _ in range(runs):
         for enqueue in pieces:
             enqueue()
-    executor.wait()
-    return (executor.host_ms() - begin) / runs
+    gpu.wait()
+    return (gpu.host_ms() - begin) / runs
 
 
 def time_sustained(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], object]], seconds: float, expected: float
+    gpu: CudaDevice, pieces: Sequence[Callable[[], object]], seconds: float, expected: float
 ) -> tuple[list[float], Record]:
     """Samples in ms of runs back to back, after ``seconds`` of such runs, and the device's health under this load.
 
@@ -147,11 +144,28 @@ def time_sustained(
     before = max(1, round(1e3 * seconds / (runs * expected)))
     for sample in range(before + SUSTAINED_SAMPLES):
         if sample >= before:
-            marks.append(executor.mark(executor.stream))
+            marks.append(gpu.mark(gpu.stream))
         for _ in range(runs):
             for enqueue in pieces:
                 enqueue()
-    marks.append(executor.mark(executor.stream))
-    health = executor.health()
-    executor.stream.synchronize()
+    marks.append(gpu.mark(gpu.stream))
+    health = gpu.management.health()
+    gpu.stream.synchronize()
     return [float(end.time_since(start)) / runs for start, end in pairwise(marks)], health
+
+
+def under_load(
+    gpu: CudaDevice, pieces: Sequence[Callable[[], object]], samples: Samples, *, warm_ms: float = WARM_MS
+) -> Record:
+    """The SM clock in MHz under the timed load, read by a kernel right after ``warm_ms`` ms of runs.
+
+    With ``sustained`` seconds, also adds the figure ``kernel_sustained`` to samples of kernels, and the device's health
+    after it.
+    """
+    expected, facts = median(samples["kernel"] if "kernel" in samples else samples["total"]), {}
+    if gpu.sustained and "kernel" in samples:
+        samples["kernel_sustained"], facts["sustained"] = time_sustained(gpu, pieces, gpu.sustained, expected)
+    for _ in range(runs_in(warm_ms, expected) if warm_ms else 0):
+        for enqueue in pieces:
+            enqueue()
+    return {"clock_mhz": round(gpu.audit_kernels.clock_mhz(), 1), **facts}
