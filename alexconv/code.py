@@ -17,8 +17,15 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "alexconv"
-# Not followed, because keys have what they give by value: launches and arrays, what the compiler sees, a point's axes.
-BY_VALUE = ("alexconv.kernels", "alexconv.compiling", "alexconv.planning.points", "alexconv.records")
+# Not followed, because keys have what they give by value: launches and arrays, what the compiler sees, a point's axes,
+# its class.  Modules, packages, and single definitions.
+BY_VALUE = (
+    "alexconv.kernels",
+    "alexconv.compiling",
+    "alexconv.planning.points",
+    "alexconv.records",
+    "alexconv.precisions.PRECISIONS",
+)
 ELSEWHERE = ""  # the name of a module's statements that define nothing
 
 Definition = tuple[str, str]  # module and name
@@ -74,7 +81,7 @@ def reached(*roots: Definition) -> set[Definition]:
     left = list(roots)
     while left:
         module, name = left.pop()
-        if module.startswith(BY_VALUE) or (module, name) in closure:
+        if f"{module}.{name}".startswith(BY_VALUE) or (module, name) in closure:
             continue
         own = definitions(module)
         if name in own.tokens:

@@ -24,6 +24,7 @@ from alexconv.own.folders import ENTRY_FILE, add_own, ladder_of
 
 MODULE = "alexconv.new"
 LIKE = "direct-register"
+OF_THE_KERNEL = ("time", "cpu_order")  # what an entry says of its own kernel alone: a changed one differs
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _INCLUDE = re.compile(r'(#include ")([^"]+)(")')
 
@@ -41,6 +42,8 @@ REPLACED = """replace(
     alias="{name}",
     parent="{like}",
     file="{file}",
+    time=None,
+    cpu_order=0,
 )"""
 README = """# {name}
 
@@ -114,7 +117,7 @@ def entry_source(like: Rung, name: str, file: str, entries: dict[str, str]) -> s
 
 
 def _spelled_out(like: Rung) -> tuple[ModuleType, ast.Call, str] | None:
-    """The call ``Rung("name", ...)`` in a family's ladder, if it is written out there."""
+    """The call ``Rung("name", ...)`` in a family's ladder, if it is written out there, without OF_THE_KERNEL."""
     for path in sorted(FOLDER.glob("*/ladder*.py")):
         module = import_module(f"alexconv.kernels.{path.parent.name}.{path.stem}")
         source = inspect.getsource(module)
@@ -124,6 +127,9 @@ def _spelled_out(like: Rung) -> tuple[ModuleType, ast.Call, str] | None:
             first = node.args[0] if node.args else None
             text = ast.get_source_segment(source, node)
             if isinstance(first, ast.Constant) and first.value == like.name and text:
+                for keyword in [each for each in node.keywords if each.arg in OF_THE_KERNEL]:
+                    node.keywords.remove(keyword)
+                    text = re.sub(rf"\n *{re.escape(ast.get_source_segment(source, keyword) or '')},", "", text)
                 return module, node, " " * node.col_offset + text
     return None
 

@@ -16,14 +16,20 @@ from typing import Any, NamedTuple, ParamSpec, TextIO, cast
 
 from alexconv.errors import AlexconvError, UsageError
 from alexconv.messages import print_error
+from alexconv.precisions import PRECISIONS
 
 Arguments = ParamSpec("Arguments")
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _CLOSED_PIPE = 141  # 128 + SIGPIPE
-PRECISION_NOTE = "(half: fp16 accumulation; fp16: fp32 accumulation)"  # of the --precision options' help
 FOLDERS = re.compile(r"(?:^|(?<==))/(?:[^/]*/)*(?=[^/])")  # of an absolute path
 _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+
+def precision_names() -> str:
+    """The error classes for a command's help, and the type of the sums where that of the arrays does not say it."""
+    halves = [f"{name}: {each.sums} accumulation" for name, each in PRECISIONS.items() if each.dtype == "float16"]
+    return f"{', '.join(PRECISIONS)} ({'; '.join(reversed(halves))})"
 
 
 def natural(text: str) -> int:

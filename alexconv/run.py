@@ -30,7 +30,6 @@ from alexconv.measuring.jobs import Job, kept_records, run_jobs
 from alexconv.measuring.peers import peers_named
 from alexconv.measuring.runner import SECONDS, Runner
 from alexconv.options import (
-    PRECISION_NOTE,
     Refusal,
     comma_separated,
     command_line,
@@ -39,12 +38,12 @@ from alexconv.options import (
     given,
     natural,
     positive,
+    precision_names,
     program,
     refuse,
     size,
 )
 from alexconv.own.folders import add_own, ladder_of
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import Kind, Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
@@ -95,7 +94,7 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         "--precision",
         type=comma_separated,
         metavar="LIST",
-        help=f"only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
+        help=f"only rungs of these error classes: {precision_names()} (default: all)",
     )
     add(
         "--transfer",

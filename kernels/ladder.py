@@ -1,7 +1,7 @@
 """The ladder: every rung in reading order.
 
 A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.
-``alexconv.tune.auto`` decides when ``auto`` chooses it.
+Its ``time`` is what ``auto`` chooses by (``alexconv.tune.auto``).
 """
 
 from collections.abc import Iterable, Mapping

@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device, Problem
+from alexconv.kernels.times import Time
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 Dims = tuple[int, int, int]
@@ -149,8 +151,8 @@ class Rung:
     constants: tuple[Constant, ...] = ()
     sizes: tuple[tuple[str, Callable[[Problem], int]], ...] = ()  # further macros, such as the pitch of a row
     scratch: tuple[Array, ...] = ()
-    precision: str = "fp32"  # the error class, see alexconv.planning.checks
-    dtype: str = "float32"  # NumPy's name of the type of input, filters and output
+    precision: str = "fp32"  # the error class, see alexconv.precisions
+    dtype: str = ""  # NumPy's name of the type of input, filters and output: the class's unless given
     refuses: Callable[[Problem], str | None] = everywhere  # why a shape or constants cannot be computed, or None
     gpu_only: str | None = None  # why the host executor cannot run the file, or None
     order_varies: bool = False  # the order of a sum, and so its rounding, changes from run to run
@@ -166,9 +168,19 @@ class Rung:
     tensor_factors: str = ""  # operand type of the tensor cores, fp16 or tf32; empty on CUDA cores
     products: int | None = 1  # computed for each product of the layer; None: depends on the shape
     takes: tuple[str, ...] = ()  # features of a layer (alexconv.shapes.FEATURES) beyond the studies' contract
+    time: Time | None = None  # by which ``auto`` compares it with others; None: it comes after those with one
+    cpu_order: int = 0  # 1 for the first of its class that ``auto`` takes on the CPU, and so on; 0: it takes others
 
     def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"unknown precision {self.precision!r}: choose from {', '.join(PRECISIONS)}")
         object.__setattr__(self, "refuses", refusing_features(self.takes, self.refuses))
+        object.__setattr__(self, "dtype", self.dtype or PRECISIONS[self.precision].dtype)
+
+    @property
+    def splits_floats(self) -> bool:
+        """Whether it multiplies floats as hi and lo fp16 terms, which are too coarse for faint pixels."""
+        return self.tensor_factors == "fp16" and self.products != 1
 
     @property
     def path(self) -> Path:

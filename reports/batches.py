@@ -18,7 +18,7 @@ from alexconv.reports.slices import slices, title_of
 from alexconv.reports.style import look
 
 MOST_LINES = 6  # highlighted in a figure
-SHOWN_BESTS = ("fp32", "fp16")  # of the classes, the strictest and the fastest
+SHOWN_BESTS = CONTRACTS[0], CONTRACTS[-1]  # of the classes, the strictest and the fastest
 FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
 
 
@@ -103,7 +103,7 @@ def bests(found: Frontier | None, workload: str, batches: Sequence[int], ladder:
         point = source.best(contract, LAYERS[-1], max(source.batches()))
         if any(times) and point:
             values = [None if ms is None else one(ms / N) for ms, N in zip(times, batches, strict=True)]
-            quiet = contract.name not in SHOWN_BESTS
+            quiet = contract not in SHOWN_BESTS
             style = look(point.series.rung, ladder)
             lines.append(Line(f"best of each layer, {contract.name}", style, batches, values, quiet=quiet))
     return lines

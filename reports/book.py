@@ -16,8 +16,10 @@ from matplotlib import rc_context
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
+from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, read
 from alexconv.reports.book_drawings import DRAWINGS
+from alexconv.reports.comparison import cudnn_of
 from alexconv.reports.style import RC, svg_text
 from alexconv.shapes import WORKLOADS
 
@@ -28,12 +30,6 @@ COLUMNS = 120  # of the Markdown
 CLOSE = 1.5  # ratios below have a third digit
 TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
-CUDNN = {  # by error class, the layouts that cuDNN is timed in
-    "fp32": ("torch-nchw-fp32", "torch-nhwc-fp32"),
-    "fp32-tile": ("torch-nchw-fp32", "torch-nhwc-fp32"),
-    "tf32": ("torch-nchw-tf32", "torch-nhwc-tf32"),
-    "fp16": ("torch-nchw-fp16", "torch-nhwc-fp16"),
-}
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -141,7 +137,7 @@ class Sources:
 
     def cudnn(self, kind: str, layer: int = LAYER) -> float:
         """cuDNN's time in a class, in ms: the faster of its layouts."""
-        return min(self.ms(peer, layer) for peer in CUDNN[kind])
+        return min(self.ms(peer, layer) for peer in cudnn_of(PRECISIONS[kind]))
 
     def faster(self, slow: str, fast: str, layer: int = LAYER) -> str:
         """How many times faster a rung is than another."""

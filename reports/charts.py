@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
+from alexconv.precisions import PRECISIONS
 from alexconv.records.statistics import Summary
 from alexconv.reports.elements import shown
 from alexconv.reports.style import (
@@ -21,12 +22,12 @@ from alexconv.reports.style import (
     HOLLOW,
     INK,
     MARKERS,
-    PRECISION_MARKERS,
     PUBLISHED_COLOUR,
     QUIET,
     ROW,
     Look,
     canvas,
+    class_marker,
     family_colour,
     look,
     settle,
@@ -139,8 +140,11 @@ def family_handles(looks: Iterable[Look]) -> list[Any]:
 def precision_handles(looks: Iterable[Look]) -> list[Any]:
     """Legend entries for the markers of the precisions among the rungs."""
     present = {look.precision for look in looks}
-    handles = [(name, marker) for name, marker in PRECISION_MARKERS.items() if name in present]
-    return [Line2D([], [], color="#777777", marker=marker, linestyle="", label=name) for name, marker in handles]
+    return [
+        Line2D([], [], color="#777777", marker=class_marker(name), linestyle="", label=name)
+        for name in PRECISIONS
+        if name in present
+    ]
 
 
 def published_handle(label: str, marker: str = "D") -> Any:

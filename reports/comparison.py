@@ -11,10 +11,11 @@ from pathlib import Path
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
-from alexconv.planning.layouts import LAYOUTS
+from alexconv.planning.layouts import LAYOUTS, STUDY
 from alexconv.planning.peers import GEMM, peer_name
 from alexconv.planning.points import layer_range
 from alexconv.planning.transfers import transfer_named
+from alexconv.precisions import PRECISIONS, Goals, Precision
 from alexconv.records.compressed import plain
 from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
@@ -48,44 +49,55 @@ DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 
 @dataclass(frozen=True)
 class Contract:
-    """What a class promises: the layout and type of input and output, and the error class.
+    """What rungs of a class are compared under: its type, and the layout of input and output."""
 
-    ``products`` of fp16 numbers on tensor cores make one as exact as the class requires.  ``goal`` numbers its goal on
-    the sum of all layers.  ``stricter`` are classes whose rungs keep the contract too; ``peer_class`` is the precision
-    that cuDNN is asked for.
-    """
-
-    name: str
-    title: str
+    precision: Precision
     layout: str
-    dtype: str
-    products: int
-    goal: int
-    peer_class: str
-    stricter: tuple[str, ...] = ()
+    goals: Goals
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return self.precision.name
+
+    @property
+    def dtype(self) -> str:
+        """The type of input and output."""
+        return self.precision.dtype
+
+    @property
+    def title(self) -> str:
+        """The contract in words."""
+        whose = "study" if self.layout == STUDY else "native"
+        return f"{whose} layout ({self.layout} {self.dtype}), {self.name} class"
 
     @property
     def peer(self) -> str:
         """cuDNN under the same contract."""
-        return peer_name(self.layout, self.peer_class)
+        return peer_name(self.layout, self.precision.peer)
 
     @property
     def peers(self) -> tuple[str, ...]:
         """cuDNN in either layout."""
-        return tuple(peer_name(layout, self.peer_class) for layout in LAYOUTS)
+        return cudnn_of(self.precision)
 
     def kept_by(self, rung: Rung) -> bool:
-        """Whether a rung is of the class, or of a stricter one."""
-        classes = (self.name, *self.stricter)
+        """Whether a rung is of the class, or of a stricter one where these count."""
+        classes = (self.name, *(self.precision.stricter if self.goals.stricter else ()))
         return rung.precision in classes and (rung.layout, rung.dtype) == (self.layout, self.dtype)
 
 
-CONTRACTS = (
-    Contract("fp32", "study layout (nchw float32), fp32 class", "nchw", "float32", 3, 1, "fp32"),
-    Contract("fp32-tile", "study layout (nchw float32), fp32-tile class", "nchw", "float32", 3, 1, "fp32", ("fp32",)),
-    Contract("tf32", "study layout (nchw float32), tf32 class", "nchw", "float32", 1, 2, "tf32"),
-    Contract("fp16", "native layout (nhwc float16), fp16 class", "nhwc", "float16", 1, 3, "fp16"),
-)
+def cudnn_of(precision: Precision) -> tuple[str, ...]:
+    """cuDNN in a class, in either layout."""
+    return tuple(peer_name(layout, precision.peer) for layout in LAYOUTS)
+
+
+def layout_of(precision: Precision) -> str:
+    """The layout of a class's first rung."""
+    return next((rung.layout for rung in LADDER if rung.precision == precision.name), STUDY)
+
+
+CONTRACTS = tuple(Contract(each, layout_of(each), each.goals) for each in PRECISIONS.values() if each.goals)
 FP32 = CONTRACTS[0]
 
 

@@ -1,7 +1,6 @@
 """The frontier page's generated parts: goals, classes, ladder, batches and floors, made from the record files."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from math import fsum, inf
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from alexconv.reports.comparison import (
     total,
 )
 from alexconv.reports.elements import Cell, Table, markdown_table, shown
-from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, SUMS, at_most, goals, graph, verdict
+from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, at_most, goals, graph, verdict
 from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
 from alexconv.shapes import WORKLOADS
@@ -86,6 +85,11 @@ def summary_table(found: Frontier) -> Table | None:
     used = {each.file: each for each in (source, found.graphs) if each}
     title = "Five layers beside cuDNN: the fastest rung of each layer"
     return Table("cudnn-summary", title, "\n".join(map(origin, used.values())), columns, rows)
+
+
+def classes_part(found: Frontier) -> str:
+    """A section for each class."""
+    return "\n\n".join(f"### {contract.name}\n\n{class_part(found, contract)}" for contract in CONTRACTS)
 
 
 def class_part(found: Frontier, contract: Contract) -> str:
@@ -253,7 +257,7 @@ def sustained_part(found: Frontier) -> str:
             ratios = [times_over(ours, theirs, figures) for figures in (("kernel",), (SUSTAINED,), PREPARED)]
             cells = [cell for ratio in ratios for cell in (ratio.value if ratio else None, interval(ratio))]
             one = ours[0] if len(layers) == 1 else None
-            wanted = SUMS[contract.name] if len(layers) > 1 else None
+            wanted = contract.goals.layers if len(layers) > 1 else None
             kept = [verdict(at_most(ratio.value if ratio else None, wanted)) for ratio in ratios] if wanted else []
             rows.append((contract.name, title, *times, *cells, one.clock if one else None, " / ".join(kept) or None))
     columns = (
@@ -369,14 +373,14 @@ def tensor_floors_part(found: Frontier) -> str:
     per_second, whose = found.tensor_rate
     rows: list[tuple[Cell, ...]] = []
     for contract in CONTRACTS:
+        products = contract.precision.tensor_products
         for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("all", LAYERS)]:
-            arithmetic, moved = floors(found, contract, layers, per_second and per_second / contract.products)
+            arithmetic, moved = floors(found, contract, layers, per_second and per_second / products)
             higher = [
-                highest(floors(found, contract, (layer,), per_second and per_second / contract.products))
-                for layer in layers
+                highest(floors(found, contract, (layer,), per_second and per_second / products)) for layer in layers
             ]
             measured = found.many.sum_of(contract, MANY, layers) if found.many else None
-            facts = (contract.name, title, flops(layers, MANY) / GIGA, contract.products, arithmetic)
+            facts = (contract.name, title, flops(layers, MANY) / GIGA, products, arithmetic)
             rows.append((*facts, nbytes(contract, layers) / MEGA, moved, measured, over(measured, sum_or_none(higher))))
     columns = (
         *("class", "layer", "GFLOP", "products", "arithmetic, ms", "MB", "bytes, ms"),
@@ -459,7 +463,7 @@ def lines(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]], *notes: str)
 
 PARTS: dict[str, Callable[[Frontier], str]] = {
     "goals": goals_part,
-    **{f"class-{contract.name}": partial(class_part, contract=contract) for contract in CONTRACTS},
+    "classes": classes_part,
     "ladder": ladder_part,
     "one-image": one_image_part,
     "scaling": scaling_part,

@@ -27,10 +27,8 @@ from alexconv.reports.comparison import (
 from alexconv.reports.elements import Cell, shown
 from alexconv.reports.measurements import Measured
 
-SUMS = {"fp32": 0.45, "fp32-tile": 0.45, "tf32": 0.40, "fp16": 0.45}  # goals 1 to 3: all layers, of cuDNN's time
 FIRST_LAYER = 0.20  # goal 4
 NO_LAYER = 1.0  # goal 5
-GRAPHS = {"fp32": 0.25, "fp32-tile": 0.25, "tf32": 0.50, "fp16": 0.50}  # goal 6
 CUDA_CORES, CUDA_LAYERS = 0.90, (2, 3, 4, 5)  # goal 7, of cuBLAS's rate
 PIPELINE_MS = 7.5  # goal 8
 PER_IMAGE = 1.0  # goal 9
@@ -80,14 +78,14 @@ def sums(source: Source | None) -> Iterator[Goal]:
     """Goals 1 to 3: times of all layers, and in the study's layout errors."""
     for contract in CONTRACTS:
         what = f"{contract.title}: five layers, over {contract.peer}"
-        yield times(contract.goal, what, source, contract, LAYERS, SUMS[contract.name])
+        yield times(contract.goals.number, what, source, contract, LAYERS, contract.goals.layers)
         if contract.dtype == "float32":
-            yield errors(contract.goal, source, contract)
+            yield errors(contract.goals.number, source, contract)
 
 
 def strict_sum(found: Frontier) -> Goal:
     """Goal 1 beside cuDNN's engines of the same class: all layers, each in one file with its peer."""
-    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", found, LAYERS, SUMS["fp32"])
+    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", found, LAYERS, FP32.goals.layers)
 
 
 def slowest_strict(found: Frontier) -> Goal:
@@ -133,16 +131,15 @@ def times(
 
 def errors(number: int, source: Source | None, contract: Contract) -> Goal:
     """A goal on the largest error of all layers at N=128: no worse than plain multiply-adds', or cuDNN's."""
-    standard = "plain fp32 multiply-adds" if contract.peer_class == "fp32" else contract.peer
+    floats = contract.precision.keeps_floats
+    standard = "plain fp32 multiply-adds" if floats else contract.peer
     what, wanted = f"{contract.title}: largest error, over that of {standard}", "at most 1"
     if source is None:
         return Goal(number, what, wanted)
     ours = largest_error([some(source.best(contract, layer, MANY)) for layer in LAYERS])
     theirs = largest_error(
         [
-            source.all_of(on_cuda_cores, layer, MANY)
-            if contract.peer_class == "fp32"
-            else some(source.named(contract.peer, layer, MANY))
+            source.all_of(on_cuda_cores, layer, MANY) if floats else some(source.named(contract.peer, layer, MANY))
             for layer in LAYERS
         ]
     )
@@ -178,7 +175,7 @@ def slowest(source: Source | None) -> Goal:
 
 def graph(source: Source | None, contract: Contract) -> Goal:
     """Goal 6: one image through all layers in one graph, over the faster of cuDNN's layouts."""
-    most = GRAPHS[contract.name]
+    most = contract.goals.graph
     what, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", f"at most {most:.2f}"
     if source is None:
         return Goal(6, what, wanted)

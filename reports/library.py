@@ -1,12 +1,12 @@
 """Tables of docs/library.md, from the records of scripts/measure/library_bench.py and examples/patch_resnet.py."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
 from alexconv.errors import UsageError
+from alexconv.precisions import PRECISIONS, LibraryGoals
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.measurements import SHORT, card_of, name_of
@@ -17,17 +17,12 @@ MODEL = "library-model"  # records of examples/patch_resnet.py
 STUDY = "alexnet"  # each of its layers is to be at most ALEXNET
 
 
-@dataclass(frozen=True)
-class Goal:
-    """Goals for the layers' ratios to the best cuDNN layout: the geometric mean, and the share up to a limit."""
-
-    mean: float
-    limit: float
-    share: float
-
-
-GOALS = {"fp32": Goal(0.40, 1.0, 1.0), "tf32": Goal(0.85, 1.05, 0.95), "fp16": Goal(0.95, 1.10, 0.95)}
 ALEXNET = 1.0
+
+
+def goals() -> dict[str, LibraryGoals]:
+    """The classes' goals for the layers' ratios to the best cuDNN layout."""
+    return {name: each.goals.library for name, each in PRECISIONS.items() if each.goals and each.goals.library}
 
 
 def layers(records: Sequence[Record]) -> list[Record]:
@@ -60,7 +55,7 @@ def rung_of(record: Record) -> str:
 
 def limit(record: Record) -> float:
     """The ratio that a layer must not exceed."""
-    return ALEXNET if record["workload"] == STUDY else GOALS[record["precision"]].limit
+    return ALEXNET if record["workload"] == STUDY else goals()[record["precision"]].limit
 
 
 def mean(ratios: Sequence[float]) -> float:
@@ -70,7 +65,7 @@ def mean(ratios: Sequence[float]) -> float:
 
 def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each precision, of AlexNet and of the other networks: goal and result."""
-    for precision, goal in GOALS.items():
+    for precision, goal in goals().items():
         for study in (True, False):
             of_class = [each for each in records if (each["workload"] == STUDY) is study]
             ratios = [ratio(each) for each in of_class if each["precision"] == precision]

@@ -7,11 +7,14 @@ from functools import cached_property
 from math import fsum
 from typing import TypeVar
 
+import numpy as np
+
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.planning.transfers import transfer_named
+from alexconv.precisions import PRECISIONS
 from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import Summary, summarize
@@ -93,8 +96,8 @@ class Measured:
     @property
     def itemsize(self) -> int:
         """Bytes of one element of the arrays."""
-        dtype = self.rung.dtype if self.rung else self.precision
-        return 2 if dtype in ("float16", "bfloat16", "half", "fp16", "bf16") else 4
+        known = self.rung or PRECISIONS.get(self.precision, PRECISIONS["fp32"])
+        return np.dtype(known.dtype).itemsize
 
     @property
     def compulsory_bytes(self) -> int:

@@ -7,14 +7,13 @@ from math import exp, fsum, log
 from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.checks import PRECISIONS
+from alexconv.precisions import PRECISIONS
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.shapes import WORKLOADS, Conv
 
-CLASSES = ("fp32", "tf32", "fp16")
 LIMITS = (1.0, 1.05, 1.10)
 SLOWER = 1.05  # the table of slower layers has those above this ratio
 SUMMARY = ("network", "N", "class", "layers", "geometric mean", "at most 1.00", "at most 1.05", "at most 1.10", "worst")
@@ -58,7 +57,7 @@ def pairs(records: Records) -> list[Beside]:
             found.setdefault((point["workload"], point["layer"], point["N"]), []).append(record)
     beside = []
     for (workload, layer, N), of_layer in sorted(found.items(), key=in_order):
-        for precision in CLASSES:
+        for precision in PRECISIONS:
             served = {precision, *PRECISIONS[precision].stricter}
             ours = [each for each in of_layer if class_of(each) in served]
             peers = [each for each in of_layer if class_of(each) is None and each["point"]["precision"] == precision]

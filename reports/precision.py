@@ -1,11 +1,13 @@
-"""The precision page's parts: hard data through conv2d and cuDNN, the search for worse data, times on data."""
+"""The precision page's parts: the classes, errors on hard data, the search for worse data, times on data."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import fsum, inf, isfinite
+from math import frexp, fsum, inf, isfinite
 from pathlib import Path
 
 from alexconv.data import DATA_SETS, UNIFORM
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.precisions import PRECISIONS, Guarantee
 from alexconv.records.labels import data_of
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
@@ -150,6 +152,52 @@ def over_uniform(
     return sums[data] / sums[UNIFORM], max(ms[data, layer] / ms[UNIFORM, layer] for layer in layers)
 
 
+def classes_table() -> str:
+    """What a class computes with, and the rungs that promise it: without tensor cores the number of each family's."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, each in PRECISIONS.items():
+        of_class = [rung for rung in LADDER if rung.precision == name]
+        families = Counter(rung.family for rung in of_class if not rung.tensor_factors)
+        rungs = [f"`{family}` ({count})" for family, count in families.items()]
+        rungs += [f"`{rung.name}`" for rung in of_class if rung.tensor_factors]
+        output = each.dtype.replace("float", "fp")
+        rows.append((f"`{name}`", each.operands, each.sums, output, ", ".join(rungs)))
+    return "\n".join(markdown_table(("class", "operands", "accumulator", "output", "rungs"), rows))
+
+
+def guarantees_table() -> str:
+    """The bounds of each class as formulas."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, each in PRECISIONS.items():
+        promise = each.guarantee
+        tile = ", with the norm of the tile" if promise.reach else ""
+        steps = f"2 K + {promise.any_steps}", f"{promise.walk} sqrt(K) + {promise.walk_steps}"
+        least = ("" if promise.stored else "K ") + power(promise.least)
+        rows.append((f"`{name}`{tile}", *(factor(promise, of_kind) for of_kind in steps), least))
+    columns = ("factor for every finite input (`any`)", "factor for independent roundings (`walk`)", "absolute")
+    return "\n".join(markdown_table(("class", *columns), rows))
+
+
+def factor(promise: Guarantee, steps: str) -> str:
+    """A guarantee's factor for so many steps."""
+    sums = f"({steps}) {power(promise.u)}"
+    if promise.rounding:
+        sums = f"{power(promise.rounding)} + {sums}"
+    if promise.growth == 1:
+        return sums
+    return f"{promise.growth} ({sums})" if promise.rounding else f"{promise.growth} {sums}"
+
+
+def power(value: float) -> str:
+    """A number as a multiple of a power of two."""
+    fraction, exponent = frexp(value)
+    return (f"{2 * fraction:g} " if fraction > 1 / 2 else "") + f"2^{exponent - 1}"
+
+
+CLASSES: dict[str, Callable[[], str]] = {
+    "precision-classes": classes_table,
+    "precision-guarantees": guarantees_table,
+}
 PARTS: dict[str, Callable[[Records], str]] = {
     "hard-conv2d": conv2d_part,
     "hard-search": search_part,
@@ -158,6 +206,7 @@ PARTS: dict[str, Callable[[Records], str]] = {
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's parts from record files."""
+    """The page's parts, from the table of classes and from record files."""
     records = read(files)
-    return {name: part(records) for name, part in PARTS.items()}
+    tables = {name: table() for name, table in CLASSES.items()}
+    return tables | {name: part(records) for name, part in PARTS.items()}

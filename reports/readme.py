@@ -94,7 +94,7 @@ def over_the_other_layout(source: Source) -> str:
 def other_layout(source: Source, contract: Contract) -> float | None:
     """cuDNN's time in the layout that is not the class's."""
     layout = next(layout for layout in LAYOUTS if layout != contract.layout)
-    return source.named_sum(peer_name(layout, contract.peer_class), MANY)
+    return source.named_sum(peer_name(layout, contract.precision.peer), MANY)
 
 
 def by_layer(source: Source, contract: Contract) -> str | None:

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
+from alexconv.precisions import PRECISIONS
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
@@ -62,7 +63,8 @@ def kind_of(rung: Rung) -> tuple[str, str, int] | None:
     """The unit that multiplies, the type of its factors, and the products for a multiply-add, if that is fixed."""
     if rung.products is None:
         return None
-    on_cuda_cores = "half" if rung.precision == "half" else "fp32"  # values of fp16 are converted and summed as floats
+    # Values of fp16 are converted and summed as floats, unless the class's sums are fp16, too.
+    on_cuda_cores = "half" if PRECISIONS[rung.precision].sums == "fp16" else "fp32"
     return unit_of(rung), rung.tensor_factors or on_cuda_cores, rung.products
 
 

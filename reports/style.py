@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.precisions import PRECISIONS
 
 # Paul Tol's "muted" scheme, distinct for colour-blind readers (personal.sron.nl/~pault).
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 FAMILIES = tuple(dict.fromkeys(rung.family for rung in LADDER))
-PRECISION_MARKERS = {"fp32": "o", "fp32-tile": "v", "tf32": "^", "fp16": "s", "half": "D"}
+CLASS_MARKERS = ("o", "v", "^", "s", "D", "X", "<", ">", "p", "h")
 OTHER_MARKER = "P"
 HOLLOW: Any = {"markerfacecolor": "white"}
 INK, QUIET = "#222222", "#C0C0C0"  # peers; series in the background
@@ -63,16 +64,21 @@ class Look(NamedTuple):
 def look(name: str, ladder: Ladder = LADDER) -> Look:
     """A rung has its family's colour, a peer is black; markers stand for precisions, and are hollow for NHWC peers."""
     if rung := ladder.named.get(name):
-        marker = PRECISION_MARKERS.get(rung.precision, OTHER_MARKER)
+        marker = class_marker(rung.precision)
         return Look(family_colour(rung.family), marker, family=rung.family, precision=rung.precision)
-    precision = next((each for each in PRECISION_MARKERS if name.endswith(each) and "gemm" not in name), "")
-    return Look(INK, PRECISION_MARKERS.get(precision, OTHER_MARKER), "nhwc" in name)
+    precision = next((each for each in PRECISIONS if name.endswith(each) and "gemm" not in name), "")
+    return Look(INK, class_marker(precision), "nhwc" in name)
 
 
 def family_colour(family: str) -> str:
     """The colour of a family's rungs, fixed by its place in the ladder; families of the user's own share one."""
     place = FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
     return COLOURS[place % len(COLOURS)]
+
+
+def class_marker(precision: str) -> str:
+    """The marker of a precision class, fixed by its place in the table."""
+    return dict(zip(PRECISIONS, CLASS_MARKERS, strict=False)).get(precision, OTHER_MARKER)
 
 
 def canvas(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:

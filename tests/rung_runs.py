@@ -11,9 +11,10 @@ from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import build_all
-from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
+from alexconv.planning.checks import exact_bias, exact_inputs
 from alexconv.planning.planner import Plan, plan
 from alexconv.planning.transfers import TRANSFERS, Transfer
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory

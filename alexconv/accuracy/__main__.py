@@ -31,13 +31,13 @@ from alexconv.options import command_line, exits_cleanly, natural, program
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import Point, batches_of, choose_rungs
 from alexconv.planning.transfers import transfer_named
+from alexconv.precisions import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import RecordFile
 
 DEFAULT_OUT = Path("study/accuracy.jsonl")
 MODULE = "alexconv.accuracy"
 TRANSFER = "pageable"
-SAME_PREDICTIONS = ("fp32", "fp32-tile")  # precisions that must change no prediction
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,11 @@ class Accuracy:
 
     @property
     def right(self) -> bool:
-        """Whether the rung keeps what its precision promises; one that was skipped promises nothing."""
-        kept = not self.changed_predictions or self.precision not in SAME_PREDICTIONS
+        """Whether the rung keeps what its precision promises; one that was skipped promises nothing.
+
+        Classes whose operands are floats must change no prediction.
+        """
+        kept = not self.changed_predictions or not PRECISIONS[self.precision].keeps_floats
         return self.status == "skipped" or (self.status == "ok" and kept)
 
 

@@ -27,11 +27,12 @@ from alexconv.kernels.problem import H200, Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.own.folders import add_own, ladder_of
-from alexconv.planning.checks import ANY, PRECISIONS, MaxError, exact_bias, exact_inputs
+from alexconv.planning.checks import MaxError, exact_bias, exact_inputs
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import plan
 from alexconv.planning.points import Batch, Point
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import ANY, PRECISIONS
 from alexconv.profile.host import trace_point
 from alexconv.profile.trace import Place
 from alexconv.shapes import Conv

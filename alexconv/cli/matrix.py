@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
+from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
@@ -29,8 +29,6 @@ NONE = "-"
 SHORT = {"compile-error": "compile", "launch-error": "launch", "out-of-memory": "memory"}  # statuses as cells show them
 STYLES = {"ok": "", "skipped": "dim"}  # by status; any other is a failure
 FAILED = "bold red"
-# The peers' precision that a rung is compared with, where it differs from the rung's.
-CPU_BASE = {"half": "fp16", "fp32-tile": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ def least_time(best: Mapping[tuple[int, str], float], layer: int, precision: str
 
 def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tuple[int, str], float]) -> str:
     """The best peer's time over the times by layer, over the layers that have both, in percent."""
-    base = CPU_BASE.get(precision, precision)
+    base = PRECISIONS[precision].peer
     pairs = [(peers[layer, base], ms) for layer, ms in times.items() if ms is not None and (layer, base) in peers]
     return f"{100 * fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs):.0f}%" if pairs else NONE
 
@@ -349,5 +347,6 @@ def legend(records: Sequence[Record], ladder: Ladder) -> str:
     if any("serial_ms" in record.get("cpu", {}) for record in records):
         parts.append("speedup: serial C++ on one CPU core over total")
     if any(family_of(record["point"]["rung"], ladder) == PEERS for record in records):
-        parts.append("of peer: speed as a share of the fastest peer's of the same class (half: fp16's)")
+        others = ", ".join(f"{name}: {each.peer}'s" for name, each in PRECISIONS.items() if each.peer != name)
+        parts.append(f"of peer: speed as a share of the fastest peer's of the same class ({others})")
     return "; ".join(parts)

@@ -18,7 +18,6 @@ from alexconv.measuring.jobs import Job
 from alexconv.measuring.peers import PEERS, library_of, names_in, with_peers
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import SequenceRunner, mixed, rung_sequences
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import (
     ConstantSource,
     Point,
@@ -38,6 +37,7 @@ from alexconv.planning.points import (
     study_points,
     workload_named,
 )
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 AUTO = "auto"

@@ -5,7 +5,8 @@ import numpy as np
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.data import uniform
 from alexconv.executors.interface import Values
-from alexconv.planning.checks import PRECISIONS, Bound, MaxError, exact_inputs
+from alexconv.planning.checks import MaxError, exact_inputs
+from alexconv.precisions import PRECISIONS, Bound
 from alexconv.shapes import Conv
 
 UNIFORM, INTEGERS = "uniform", "integers"

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import TO_NCHW, TO_NHWC, Descriptor, Four, packed_descriptor, permute
 from alexconv.library.terms import Terms, conv_of, place
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
-DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
 MOST_CALLS = 4096  # in each cache of what follows from a call's layer or descriptors
 
 
@@ -74,9 +73,14 @@ def study_order(array: Descriptor, layout: str) -> Descriptor:
     return array.permuted(TO_NCHW) if layout == "nhwc" else array
 
 
+def dtype_of(precision: str) -> np.dtype[Any]:
+    """The type of a class's arrays."""
+    return np.dtype(PRECISIONS[precision].dtype)
+
+
 def check_dtype(array: Descriptor, name: str, precision: str) -> None:
     """Raises ValueError for an array of another type than the precision's."""
-    wanted = DTYPES[precision]
+    wanted = dtype_of(precision)
     if array.dtype != wanted:
         raise ValueError(f"{name} is {array.dtype}, but precision {precision} takes {wanted}")
 

@@ -12,6 +12,7 @@ from alexconv.library.devices import OF_HOST_ARRAYS, gpu
 from alexconv.library.operation import first_piece, operation_of
 from alexconv.library.routes import chosen, route_of
 from alexconv.library.workspaces import Gpu
+from alexconv.precisions import PRECISIONS
 
 PARAMETERS = signature(conv2d)
 ON_CPU = "on the CPU: the rung of its class, or of a stricter one, that is ready soonest"
@@ -20,7 +21,6 @@ MEASURED = "measured as the fastest on this layer"
 ESTIMATED = "the least estimated time on this layer"
 COMPILING = "; while it compiles, generic.cu computes calls that are not captured, without exceptions"
 EMPTY = "x has no images, so nothing is computed"
-HALF_BYTES = 2
 GENERIC = "no rung takes the layer: generic.cu computes it"
 
 
@@ -79,7 +79,8 @@ def _on_cpu(call: Call) -> Explanation:
 def _on_gpu(device: Gpu, call: Call) -> Explanation:
     key = route_of(device, call).key
     if key is None:
-        return Explanation(None, {}, "fp16" if call.x.itemsize == HALF_BYTES else "fp32", (), GENERIC)
+        strictest = next(name for name, each in PRECISIONS.items() if each.dtype == call.x.dtype)
+        return Explanation(None, {}, strictest, (), GENERIC)
     choice = chosen(device, key.conv, key.N, call.terms.precision, call.memory)
     reason = (MEASURED if choice and choice.measured else ESTIMATED) + COMPILING
     return _of_rung(BoundRung(key.rung, key.conv, dict(key.constants), device.executor.device), reason)

@@ -14,9 +14,9 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.interface import open_rung
 from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.messages import print_to_stderr
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.planner import MEBIBYTE, plan_on
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import PRECISIONS
 from alexconv.records.environment import available_memory
 from alexconv.shapes import Conv
 from alexconv.tune import auto

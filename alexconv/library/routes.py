@@ -10,7 +10,7 @@ from alexconv.library.arrays import in_place
 from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.library.workspaces import Gpu, WorkspaceKey
 from alexconv.messages import print_to_stderr
-from alexconv.planning.checks import PRECISIONS
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import estimate, padding_it

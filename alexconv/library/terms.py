@@ -6,8 +6,8 @@ from textwrap import shorten
 from typing import Any, NamedTuple
 
 from alexconv.library.arrays import Descriptor, Four
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.layouts import LAYOUTS
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 Pair = int | Sequence[int]

@@ -6,14 +6,12 @@ from typing import Any
 
 import torch
 
-from alexconv.library.calls import DTYPES
 from alexconv.library.convolution import Conv2d
 from alexconv.library.terms import RELU, one_of, terms_of
 from alexconv.library.torch_fusion import Followers, Untraceable, folded, followers, hooked, remove
 from alexconv.library.torch_operator import convolve
 from alexconv.messages import print_to_stderr
-
-TORCHS = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
+from alexconv.precisions import PRECISIONS
 
 
 class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
@@ -105,7 +103,7 @@ def patch(
     Raises ValueError for an unknown precision, for a model that is itself a convolution, whose place is not known, and
     with ``fuse`` for one in training mode.
     """
-    one_of(precision, "precision", DTYPES)
+    one_of(precision, "precision", PRECISIONS)
     if type(model) is torch.nn.Conv2d:
         raise ValueError("model is a convolution itself: patch the module that contains it, or use alexconv.Conv2d")
     if fuse and model.training:
@@ -159,8 +157,9 @@ def _unfit(layer: Any, precision: str) -> str | None:
         return f"is a {kind.__name__}, not a Conv2d"
     if layer.padding_mode != "zeros":
         return f"pads with mode {layer.padding_mode!r}"
-    if layer.weight.dtype != TORCHS[precision]:
-        return f"has parameters of {layer.weight.dtype}, precision {precision} takes {TORCHS[precision]}"
+    wanted = getattr(torch, PRECISIONS[precision].dtype)
+    if layer.weight.dtype != wanted:
+        return f"has parameters of {layer.weight.dtype}, precision {precision} takes {wanted}"
     if torch.nn.utils.parametrize.is_parametrized(layer):
         return "has parameters that are computed (parametrizations)"
     if hooked(layer):

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from alexconv.library.arrays import four, packed_descriptor
-from alexconv.library.calls import DTYPES, call_of
+from alexconv.library.calls import call_of, dtype_of
 from alexconv.library.devices import gpu
 from alexconv.library.routes import route_of
 from alexconv.library.terms import Padding, Pair, shown, terms_of
@@ -66,7 +66,7 @@ def _call(shape: Any, device: int) -> Any:
     terms = terms_of(
         layer.stride, layer.padding, layer.precision, "nchw", layer.dilation, layer.groups, layer.activation
     )
-    dtype, layout = DTYPES[layer.precision], "nhwc" if layer.channels_last else "nchw"
+    dtype, layout = dtype_of(layer.precision), "nhwc" if layer.channels_last else "nchw"
     x = packed_descriptor(layer.x, layout, dtype, device)
     w = packed_descriptor(layer.filters, "nchw", dtype, device)
     bias = packed_descriptor((1, 1, 1, layer.filters[0]), "nchw", dtype, device) if layer.bias else None

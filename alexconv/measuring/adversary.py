@@ -13,7 +13,8 @@ import numpy as np
 
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.executors.interface import Values
-from alexconv.planning.checks import ANY, WALK, MaxError, Precision
+from alexconv.planning.checks import MaxError
+from alexconv.precisions import ANY, WALK, Precision
 from alexconv.shapes import Conv
 
 Run = Callable[[Values, Values], Values]  # x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F]

@@ -18,6 +18,7 @@ from alexconv.measuring.runner import Layer, Skip
 from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, import_torch, operands_of
 from alexconv.planning.peers import Peer
 from alexconv.planning.points import PeerPoint, PeerSequence
+from alexconv.precisions import IEEE, PRECISIONS
 from alexconv.records.store import Record
 
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
@@ -114,14 +115,15 @@ def notes_to_avoid(peer: Peer) -> list[str]:
     """The numerical notes, by cuDNN's names, that a peer's plan must not have."""
     return [
         "DOWN_CONVERT_INPUTS",
-        *(["TENSOR_CORE"] if peer.precision == "fp32" else []),
+        *(["TENSOR_CORE"] if PRECISIONS[peer.precision].torch == IEEE else []),
         *(TRANSFORMS if peer.strict else []),
     ]
 
 
 def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, peer: Peer) -> Iterator[Plan]:
     """Every plan that cuDNN can build for a peer's convolution, one at a time."""
-    conv, kind = layer.conv, cudnn.data_type.HALF if peer.precision == "fp16" else cudnn.data_type.FLOAT
+    halves = PRECISIONS[peer.precision].dtype == "float16"
+    conv, kind = layer.conv, cudnn.data_type.HALF if halves else cudnn.data_type.FLOAT
     memory = torch.channels_last if operands.x.is_contiguous(memory_format=torch.channels_last) else None
     shape = operands.x.shape[0], conv.M, conv.E, conv.F
     y = torch.empty(shape, dtype=operands.x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)

@@ -21,19 +21,11 @@ from alexconv.executors.interface import Executor, OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.geometry import FLOAT
 from alexconv.parallel import each_block
-from alexconv.planning.checks import (
-    CHECKED_BYTES,
-    NORMS,
-    PRECISIONS,
-    Bound,
-    ExactBatch,
-    MaxError,
-    Outputs,
-    exact_batch,
-)
+from alexconv.planning.checks import CHECKED_BYTES, NORMS, ExactBatch, MaxError, Outputs, exact_batch
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import AnyPoint, Kind, PeerPoint, Point
 from alexconv.planning.transfers import transfer_named
+from alexconv.precisions import PRECISIONS, Bound
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
 from alexconv.shapes import Conv
@@ -285,11 +277,11 @@ class Runner:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         rung, bound = point.entry, point.bound(self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
-        tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
+        promised = PRECISIONS[rung.precision].facts(point.conv.K)
         asked = point.data, rung.precision, point.conv.K, bound.atomic_additions
         of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*asked))]
         facts = self.executor.header(), self.settings.key(), self._code(point)
-        return digest([compiled, launched, tolerance, *facts, point.transfer, *of_data])
+        return digest([compiled, launched, promised, *facts, point.transfer, *of_data])
 
     def _code(self, point: Point) -> str:
         """Digest of the code that runs and verifies the point: the reference, the data, the checks, the buffers."""

@@ -31,7 +31,7 @@ from alexconv.measuring.runner import (
     refuse_impossible,
     timed_under_load,
 )
-from alexconv.planning.checks import PRECISIONS, MaxError, worst
+from alexconv.planning.checks import MaxError, worst
 from alexconv.planning.planner import DoesNotFit, Plan, plan
 from alexconv.planning.points import (
     DEFAULTS,
@@ -46,6 +46,7 @@ from alexconv.planning.points import (
     refuse_unused,
 )
 from alexconv.planning.transfers import Transfer, transfer_named
+from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Workload

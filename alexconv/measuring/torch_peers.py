@@ -28,14 +28,13 @@ from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
 from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed_under_load
 from alexconv.parallel import each_image
-from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inputs, worst
+from alexconv.planning.checks import MaxError, exact_bias, exact_inputs, worst
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import PeerPoint, PeerSequence
+from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
 
-DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
-FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}  # of cuDNN's convolutions, as torch names it
 ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 by default
 WARM_UPS = 3  # the first finds the fastest engine, which is not allowed during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
@@ -96,10 +95,11 @@ class TorchRunner:
     def key(self, point: PeerPoint | PeerSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in point.points()]
-        tolerances = [PRECISIONS[point.precision].tolerance(each.conv.K) for each in point.points()]
+        precision = PRECISIONS[point.precision]
+        promised = [precision.dtype, precision.torch, *(precision.facts(each.conv.K) for each in point.points())]
         settings = self._runner.settings.key()
         code = code_of(type(self), type(self._runner))
-        return digest([self.versions(), self.executor.header(), settings, code, point.rung, shapes, tolerances])
+        return digest([self.versions(), self.executor.header(), settings, code, point.rung, shapes, promised])
 
     def record(self, point: PeerPoint | PeerSequence) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
@@ -222,7 +222,7 @@ def nbytes(conv: Conv, point: PeerPoint | PeerSequence) -> int:
     """Bytes of a layer's input, filters and output; a product's input has K values per output pixel."""
     inputs = conv.K * point.N * conv.E * conv.F if point.entry.is_product else prod(conv.x_shape(point.N))
     elements = inputs + prod(conv.w_shape()) + prod(conv.y_shape(point.N))
-    return elements * np.dtype(DTYPES[point.precision]).itemsize
+    return elements * np.dtype(PRECISIONS[point.precision].dtype).itemsize
 
 
 def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, precision: str, *, padded: bool) -> Work:
@@ -289,8 +289,9 @@ def on_host(
     inner = x[:, :, border : conv.H - border, border : conv.W - border]
     if uneven(conv):
         inner = with_border(conv, inner)
-    x, w = (np.ascontiguousarray(values, DTYPES[precision]) for values in (inner, w))
-    return x, w, None if bias is None else bias.astype(DTYPES[precision])
+    dtype = np.dtype(PRECISIONS[precision].dtype)
+    x, w = (np.ascontiguousarray(values, dtype) for values in (inner, w))
+    return x, w, None if bias is None else bias.astype(dtype)
 
 
 def uneven(conv: Conv) -> bool:
@@ -422,7 +423,7 @@ def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
     before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
     try:
         cudnn.benchmark, cudnn.benchmark_limit = True, ALL_ENGINES
-        cudnn.conv.fp32_precision = FP32_PRECISION[precision]
+        cudnn.conv.fp32_precision = PRECISIONS[precision].torch
         matmul.fp32_precision = "ieee"
         yield
     finally:

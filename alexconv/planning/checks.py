@@ -1,33 +1,8 @@
-"""When an output is correct: the max-error check with its tolerances, and the exact check on integers.
+"""When an output is correct: the max-error check, and the exact check on integers.
 
 **Max error.**  An output is a sum of K products.  Its error is compared with ``||x patch||_2 * ||w||_2``, the largest
-value that such a sum can have, so one figure serves every layer.  The inputs are zero-mean, so both the partial sums
-and the rounding errors are random walks (Higham and Mary, "A new approach to probabilistic rounding error analysis",
-SIAM J. Sci. Comput. 41(5), 2019, give the general sqrt(K) form; for zero-mean data the partial sums themselves grow
-with the square root only, and the error relative to the norms no longer depends on K).  Per output and in units of
-the norms, the standard deviations are about
-
-* ``u_sum / sqrt(6)`` from K roundings of a random walk in an accumulator with unit roundoff ``u_sum``;
-* ``u_operand * sqrt(2 / (3 K))`` from K products of operands rounded with ``u_operand``;
-* ``u_store`` at most, from the last rounding.
-
-The classes: ``fp32``; ``fp32-tile``, the same with a guarantee in terms of a tile; ``tf32``, operands with 10
-mantissa bits, sums and outputs in fp32; ``fp16``, operands and outputs in fp16, sums in fp32; ``half``, everything in
-fp16.  Tensor cores truncate when they add, so ``u_sum`` of ``tf32`` and ``fp16`` is twice that of fp32.
-
-The tolerance is DEVIATIONS times the first two terms, plus the third: far beyond what a sum of roundings reaches in
-10^9 outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).  In
-half arithmetic at large K the roundings themselves are larger than a tap: there the exact check decides.
-
-**Guarantees.**  That tolerance is for zero-mean data of one magnitude.  Whatever the data, a class promises
-
-    |y - exact| <= factor * ||x patch||_2 * ||w||_2 + absolute
-
-with one of two factors (``docs/precision.md`` derives them): ``any`` holds for every finite input, ``walk`` where
-roundings are independent of each other, which only repeated values prevent.  The absolute term is for gradual underflow
-and, in rungs that accumulate in global memory with atomics, for flushed subnormals.  A class with a ``reach`` uses the
-norm of a wider patch, which covers all tiles that hold the output.  A data set says which of the three bounds applies
-(``alexconv.data``).
+value that such a sum can have, so one figure serves every layer.  ``alexconv.precisions`` says what each class may
+have, on which data.
 
 NaN and infinities must be exactly where float64 arithmetic has them.  Where products of finite values can overflow, an
 output may also be NaN or infinite, as in IEEE arithmetic, but not another number.
@@ -40,126 +15,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from math import inf, sqrt
 from typing import Protocol
 
 import numpy as np
 
 from alexconv.parallel import each_block, each_image
+from alexconv.precisions import Bound, Precision
 from alexconv.shapes import Conv
 
 Convolve = Callable[[Conv, np.ndarray, np.ndarray], np.ndarray]  # x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F]
 
-USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
 MOST_BIAS = 8  # of exact inputs
 BASES, MOST_GROUPS = 2, 8  # images from which exact batches are made, and groups of their elements
 CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more exceed the cache
-DEVIATIONS = 30  # of the two random walks; see the module's text
-
-
-@dataclass(frozen=True)
-class Bound:
-    """An error bound of an output: ``factor`` times the norms of filter and patch, plus ``absolute``."""
-
-    factor: float
-    absolute: float = 0.0
-    reach: int = 0  # columns by which the patch is widened to each side
-    limit: float = inf  # of the norms, beyond which finite values may overflow
-
-
 NORMS = Bound(0.0)  # for measuring errors over the norms of filter and patch
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """The error that a class guarantees on any data, per output, in units of the norms.
-
-    Sums of K products add ``2 K + any_steps`` times ``u``, or ``walk sqrt(K) + walk_steps`` times ``u`` where roundings
-    are independent.
-    """
-
-    rounding: float  # of operands and output
-    u: float  # unit roundoff of the sums
-    walk: int
-    least: float  # absolute error of underflow, for each product, or once if ``stored``
-    stored: bool = False
-    limit: float = 2.0**127  # sums of |x| |w| up to this do not overflow
-    growth: int = 1  # factor on all of it, from Winograd's transforms
-    reach: int = 0  # the bound's
-    any_steps: int = 32
-    walk_steps: int = 16
-
-    def bound(self, K: int, kind: str) -> Bound:
-        """The bound of a sum of K products: ``any`` or ``walk``."""
-        steps = 2 * K + self.any_steps if kind == ANY else self.walk * sqrt(K) + self.walk_steps
-        factor = self.growth * (self.rounding + steps * self.u)
-        return Bound(factor, self.least * (1 if self.stored else K), self.reach, self.limit)
-
-
-@dataclass(frozen=True)
-class Exact:
-    """Integers on which a class is exact, with filters up to 3."""
-
-    sum: int  # largest sum
-    value: int  # largest input
-    powers: tuple[tuple[int, ...], tuple[int, ...]]  # exponents of two that scale images, and filters, in turn
-    nearby: float = 0.0  # relative offset of operands that the class rounds away: at most a quarter of the last place
-
-
-@dataclass(frozen=True)
-class Precision:
-    """An error class."""
-
-    name: str
-    u_operand: float  # unit roundoff of operands
-    u_sum: float  # of the accumulator
-    u_store: float  # of the output
-    guarantee: Guarantee
-    exact: Exact
-    stricter: tuple[str, ...] = ()  # classes whose results also meet this one's guarantee
-
-    def tolerance(self, K: int) -> float:
-        """Largest admissible error over norms on zero-mean data of one magnitude, for sums of K products."""
-        walk = DEVIATIONS * (self.u_sum / sqrt(6) + self.u_operand * sqrt(2 / (3 * K)))
-        return walk + self.u_store
-
-    def tells_taps(self, K: int) -> bool:
-        """Whether a missing product, even a small one, exceeds the tolerance on uniform data."""
-        typical = 0.25 * 3 / K  # mean |x w| over the mean product of the norms
-        return self.tolerance(K) < typical / 50
-
-    def bound(self, K: int, kind: str, atomic_additions: int = 0) -> Bound:
-        """The bound of sums of K products on data of a kind: ``usual``, ``walk`` or ``any``.
-
-        Each of the ``atomic_additions`` to an output may flush a subnormal number.
-        """
-        bound = self.guarantee.bound(K, WALK if kind == USUAL else kind)
-        if kind == USUAL:
-            bound = replace(bound, factor=min(bound.factor, self.tolerance(K)), reach=0)
-        return replace(bound, absolute=bound.absolute + atomic_additions * FLUSHED)
-
-
-SUBNORMAL = 2.0**-149
-FLUSHED = 2.0**-126  # smallest normal float: atomicAdd in global memory flushes anything smaller
-HALF_SUBNORMAL = 2.0**-25
-
-FP32 = Guarantee(rounding=0.0, u=2.0**-24, walk=6, least=SUBNORMAL)
-TILE = replace(FP32, growth=34, reach=7, any_steps=64, walk_steps=64)  # Winograd's tiles have up to eight columns
-TF32 = Guarantee(rounding=1.25 * 2.0**-10, u=2.0**-24, walk=12, least=SUBNORMAL)
-FP16 = Guarantee(rounding=2.0**-11, u=2.0**-24, walk=12, least=HALF_SUBNORMAL, stored=True, limit=2.0**15)
-HALF = Guarantee(rounding=0.0, u=2.0**-11, walk=6, least=HALF_SUBNORMAL, limit=2.0**15)
-FLOATS = (0, 40, -60), (0, -30, 25)
-HALVES = (0, -5, 2), (0, -4, 1)
-PRECISIONS: dict[str, Precision] = {
-    precision.name: precision
-    for precision in (
-        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, FP32, Exact(2**24, 2**13, FLOATS)),
-        Precision("fp32-tile", 0.0, 2.0**-24, 2.0**-24, TILE, Exact(2**24, 2**3, FLOATS), ("fp32",)),
-        Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, TF32, Exact(2**24, 2**11, FLOATS, 2.0**-13), ("fp32",)),
-        Precision("fp16", 2.0**-11, 2.0**-23, 2.0**-11, FP16, Exact(2**11, 2**11, HALVES)),
-        Precision("half", 2.0**-11, 2.0**-11, 2.0**-11, HALF, Exact(2**11, 2**11, HALVES)),
-    )
-}
 
 
 class Outputs(Protocol):

@@ -1,11 +1,12 @@
 """Other libraries' convolutions that are timed beside rungs: what each computes, and its name in points and records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from alexconv.planning.layouts import LAYOUTS
+from alexconv.precisions import IEEE, PRECISIONS
 
-CONVOLVED = ("fp32", "tf32", "fp16")  # precisions of the libraries' convolutions
+CONVOLVED = tuple(name for name, each in PRECISIONS.items() if each.torch)  # precisions of the libraries' convolutions
 PRODUCT = "gemm"
 
 
@@ -44,5 +45,6 @@ def peer_name(layout: str, precision: str) -> str:
 
 
 TORCH_PEERS = (*convolutions("torch"), Peer("torch", PRODUCT, "fp32"))
-CUDNN_PEERS = (*convolutions("cudnn"), *(Peer("cudnn", layout, "fp32", strict=True) for layout in LAYOUTS))
+STRICT = (peer for peer in convolutions("cudnn") if PRECISIONS[peer.precision].torch == IEEE)
+CUDNN_PEERS = (*convolutions("cudnn"), *(replace(peer, strict=True) for peer in STRICT))
 GEMM = TORCH_PEERS[-1].name

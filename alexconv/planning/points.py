@@ -15,9 +15,9 @@ from alexconv.kernels.ladder import LADDER, RUNGS, TRANSFER_ALIASES, Ladder
 from alexconv.kernels.problem import H200, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.peers import Peer
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
+from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_constants, label_of, of_data
 from alexconv.records.store import AXES, DATA
 from alexconv.shapes import WORKLOADS, Conv, Workload

@@ -41,7 +41,6 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.runner import Settings
 from alexconv.options import (
-    PRECISION_NOTE,
     Refusal,
     comma_separated,
     command_line,
@@ -49,12 +48,13 @@ from alexconv.options import (
     exits_cleanly,
     natural,
     positive,
+    precision_names,
     program,
     refuse,
 )
 from alexconv.own.folders import add_own, ladder_of
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import ConstantSource, Point, parse_constants, parse_precisions, refuse_unused
+from alexconv.precisions import PRECISIONS
 from alexconv.predict import gpu
 from alexconv.predict.predictions import KernelCache, predict_points
 from alexconv.records.store import RecordFile
@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--precision",
         type=comma_separated,
-        help=f"with --auto: only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
+        help=f"with --auto: only rungs of these error classes: {precision_names()} (default: all)",
     )
     add(
         "--constants",

@@ -6,21 +6,21 @@ was measured for known networks (``alexconv.tune.measured``); for other layers t
 estimate.  Constants that ``alexconv.tune`` has found for the rung take precedence over those.
 
 Rungs without an estimate come last, in reverse ladder order; so do, for one channel, those with hi and lo terms: nearly
-every image then has pixels too faint for them (docs/precision.md).  On the CPU no rung is fast: those that compile and
-run in the least time come first.
+every image then has pixels too faint for them (docs/precision.md).  On the CPU no rung is fast: it takes those that
+compile and run in the least time (``cpu_order``).
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS, Ladder
+from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.planner import DoesNotFit, plan_on
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import measured
@@ -28,14 +28,6 @@ from alexconv.tune.estimate import best, ranked
 
 AUTO = "auto"
 OF_A_RUNG = 3  # candidates of one rung among the contenders
-SPLIT = ("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "mma-split")
-ON_HOST: dict[str, tuple[str, ...]] = {
-    "fp32": ("direct-register", "direct-any"),
-    "fp32-tile": ("direct-register", "direct-any"),
-    "tf32": ("mma-tf32",),
-    "fp16": ("mma-half", "direct-any-half"),
-    "half": ("direct-half",),
-}
 
 
 @dataclass(frozen=True)
@@ -56,16 +48,21 @@ def preferences(
     executor: Executor, conv: Conv, N: int, precision: str, ladder: Ladder = LADDER
 ) -> tuple[BoundRung, ...]:
     """The rungs of a precision or a stricter one that take the layer, in the order in which to try them."""
-    device = executor.device
-    if not executor.measures and precision in ON_HOST:
-        hosted = (RUNGS[name] for name in ON_HOST[precision])
+    device, served = executor.device, (precision, *PRECISIONS[precision].stricter)
+    if not executor.measures and (hosted := on_cpu(served, ladder)):
         found = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
         return tuple(bound for bound in found if not bound.refusal())
-    served = (precision, *PRECISIONS[precision].stricter)
     rungs = [rung for rung in reversed(ladder) if rung.precision in served and not executor.unsuited(rung)]
     timed = [known for rung in rungs if (known := best(rung, conv, N, device))]
-    timed.sort(key=lambda known: (conv.C == 1 and known[1].rung.name in SPLIT, known[0]))
+    timed.sort(key=lambda known: (conv.C == 1 and known[1].rung.splits_floats, known[0]))
     return tuple(bound for _, bound in timed)
+
+
+def on_cpu(precisions: Sequence[str], ladder: Ladder = LADDER) -> list[Rung]:
+    """The rungs to take on the CPU, in order: those of the first of these precisions that has any."""
+    quick = sorted((rung for rung in ladder if rung.cpu_order), key=lambda rung: rung.cpu_order)
+    by_class = ([rung for rung in quick if rung.precision == name] for name in precisions)
+    return next(filter(None, by_class), [])
 
 
 def choose(

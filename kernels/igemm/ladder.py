@@ -7,12 +7,16 @@ from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, round_up
 from alexconv.kernels.preparation import flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import CLOCK, STREAM_K, TILE, Time, outputs, values
 from alexconv.shapes import Conv
 
 LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_gemm.cuh
 THREAD_ROWS = (4, 8, 12, 16)
 DEPTHS = (4, 8, 12, 16)
 TILES_OF_UNIT = 2  # at most, for which a stream-K work unit leaves partial sums
+RATE, SLOWER_RATE = 105.0, 105.0 * 0.9  # multiply-adds per cycle of a multiprocessor, of igemm-async and of the others
+BLOCK_OUTPUTS = 128 * 64  # of a block; a multiprocessor reaches its rate with two
+OVERHEAD = 22  # of a block, in taps
 
 
 def tile_rows(p: Problem) -> int:
@@ -143,6 +147,18 @@ PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, flat_block)
 FILTERS = (Array("filters", filters_shape),)
 ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS_PER_SM)
 
+
+def time(rate: float, *, streams: bool = False) -> Time:
+    """The time of a rung with this rate; ``streams``: stream-K keeps all multiprocessors busy."""
+
+    def busy(p: Problem) -> float:
+        blocks = outputs(p) / BLOCK_OUTPUTS
+        occupied = p.device.multiprocessors if streams else min(p.device.multiprocessors, max(0.5, blocks / 2))
+        return p.conv.macs(p.N) / (rate * occupied * CLOCK) * (1 + OVERHEAD / p.conv.K)
+
+    return Time(busy, values(FLOAT, FLOAT), fixed=STREAM_K if streams else 4 * TILE)
+
+
 IGEMM_RUNGS: tuple[Rung, ...] = (
     Rung(
         "igemm",
@@ -155,6 +171,7 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         constants=(*tile_constants(4, 8), depth(16), BLOCKS_PER_SM),
         prepare=PREPARE,
         prepared=FILTERS,
+        time=time(SLOWER_RATE),
     ),
     Rung(
         "igemm-async",
@@ -168,6 +185,7 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         prepare=PREPARE,
         prepared=FILTERS,
         min_capability=AMPERE,
+        time=time(RATE),
     ),
     Rung(
         "igemm-stream-k",
@@ -199,5 +217,6 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         prepare=PREPARE,
         prepared=FILTERS,
         min_capability=AMPERE,
+        time=time(SLOWER_RATE, streams=True),
     ),
 )

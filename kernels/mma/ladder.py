@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
-from math import ceil
+from math import ceil, sqrt
+
+import numpy as np
 
 from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, PREPARATION_THREADS, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import CLOCK, Time
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 WORD = 4  # bytes
@@ -22,6 +26,11 @@ PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
 PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
 FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep no more than FEW_WARPS warps busy
+USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input reuse; with a stride
+COPIED = 22e3  # bytes per microsecond that a block copies to shared memory
+BLOCK, SPLIT = 4.0, 1.5  # microseconds of a block besides its taps; of adding split-K slices
+SECOND = 0.7  # how much longer two waves of blocks take than one: they overlap
+WAVE = 2.0  # least microseconds of a wave of blocks
 
 
 def spread_pitch(conv: Conv) -> int:
@@ -88,10 +97,13 @@ class Tile:
 
     ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` of an operand: 1, or 2 (hi and lo).  ``stages``,
     ``warps`` (at most), ``down`` (warps that divide the filters) and ``inputs`` (words of a K tile at most) determine
-    the defaults.  ``scaled`` operands are floats times powers of two, and their pixels have flags.
+    the defaults; ``tap`` (microseconds for each tap of a block) and ``full`` (multiply-adds per cycle of a full
+    multiprocessor) the time.  ``scaled`` operands are floats times powers of two, and their pixels have flags.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
+    tap: float
+    full: float
     sums: Callable[[int, int], int] = rows_of_pixels
     terms: int = 1
     stages: int = 4
@@ -169,6 +181,19 @@ class Tile:
         if accumulators > MOST_ACCUMULATORS:
             return f"a thread has {accumulators} accumulators, its registers hold {MOST_ACCUMULATORS}"
         return beyond_shared(p.device, "a block needs", self.shared_bytes(p))
+
+    def busy(self, value: int, p: Problem) -> float:
+        """Microseconds of the launch: those of a block, or of a full multiprocessor; ``value``: bytes of an input."""
+        conv, pixels, splits = p.conv, p["TILE_PIXELS"], self.split_blocks(p)
+        channels = ceil(self.k_tiles(p) / splits) * p["CHANNELS"]
+        taps = channels * conv.R * conv.S
+        waves = ceil(self.tiles(p) * splits / p.device.multiprocessors)
+        # Inputs are copied once for all taps that use them; with a stride fewer do.
+        reuse = sqrt(min(conv.R * conv.S, MOST_REUSE) / USUAL_REUSE) if conv.strides == (1, 1) else STRIDED
+        at_full_rate = waves * pixels * p["TILE_FILTERS"] * taps / (self.full * reuse) / CLOCK
+        copied = channels * self.input_rows(conv, pixels) * conv.padded[1] * value
+        alone = (BLOCK + taps * self.tap + copied / COPIED) * (1 + (SECOND if waves > 1 else 0))
+        return max(alone, at_full_rate, waves * WAVE) + (SPLIT if splits > 1 else 0)
 
     def fragments(self, p: Problem) -> tuple[int, ...]:
         """The filters as fragments: tiles, K tiles, words of a K tile."""
@@ -256,9 +281,9 @@ def rung(
     parent: str,
     tile: Tile,
     precision: str,
-    dtype: str = "float32",
     layout: str = "nchw",
     factors: str = "fp16",
+    cpu_order: int = 0,
 ) -> Rung:
     """A rung whose kernel has its file's name; exponents of scaled filters are found in a launch before."""
     entry = name.replace("-", "_")
@@ -285,13 +310,14 @@ def rung(
         prepare=(FIND_FILTER_EXPONENTS, filters) if scaled else (filters,),
         prepared=(*SCALED_FILTERS, fragments) if scaled else (fragments,),
         precision=precision,
-        dtype=dtype,
         layout=layout,
         min_capability=AMPERE,
         exceptions=(TF32_OPERANDS,) if factors == "tf32" else (),
         tensor_factors=factors,
         products=PRODUCTS_OF_TERMS[tile.terms],
         takes=("padding", "stride pairs", "dilation", "bias", "ReLU"),
+        time=Time(partial(tile.busy, np.dtype(PRECISIONS[precision].dtype).itemsize)),
+        cpu_order=cpu_order,
     )
 
 
@@ -301,16 +327,17 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-t",
         "implicit GEMM on tensor cores (mma.sync), split-K across blocks: for small batches",
         "fused-unroll-matmul",
-        Tile(in_floats, warps=8),
+        Tile(in_floats, tap=0.0055, full=150, warps=8),
         precision="tf32",
         factors="tf32",
+        cpu_order=1,
     ),
     rung(
         "mma-scaled",
         "mma-s",
         "floats scaled and rounded to fp16, two per word: half the filter bytes, twice the rate of tf32",
         "mma-tf32",
-        Tile(in_pairs(1), scaled=True),
+        Tile(in_pairs(1), tap=0.0055, full=110, scaled=True),
         precision="tf32",
     ),
     rung(
@@ -318,7 +345,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-2",
         "operands as hi and lo fp16 terms, three products: the accuracy of fp32",
         "mma-scaled",
-        Tile(in_pairs(2), terms=2, stages=3, down=2, scaled=True),
+        Tile(in_pairs(2), tap=0.0060, full=76, terms=2, stages=3, down=2, scaled=True),
         precision="fp32",
     ),
     rung(
@@ -326,9 +353,9 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-h",
         "fp16 operands in NHWC, fp32 accumulators",
         "mma-tf32",
-        Tile(in_fp16, rows_of_filters, warps=8, inputs=8 * 1024),
+        Tile(in_fp16, tap=0.0040, full=230, sums=rows_of_filters, warps=8, inputs=8 * 1024),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
+        cpu_order=1,
     ),
 )

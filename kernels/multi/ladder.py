@@ -172,7 +172,6 @@ MULTI_RUNGS: tuple[Rung, ...] = (
         constants=(THREAD_OUTPUTS, mapping(1), CHANNELS, plane_shared(filter_and_plane_bytes(HALF))),
         scratch=(partial_planes(HALF),),
         precision="half",
-        dtype="float16",
         refuses=outside_plane_block(filter_and_plane_bytes(HALF)),
     ),
     Rung(

@@ -3,9 +3,10 @@
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
-from alexconv.kernels.geometry import FLOAT, beyond_shared
+from alexconv.kernels.geometry import FLOAT, HALF, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
 from alexconv.shapes import FEATURES
 
 UNGROUPED = tuple(name for name in FEATURES if name != "groups")
@@ -36,6 +37,7 @@ def outputs_block(p: Problem) -> Dims:
 MOST_TAPS = 320  # of a filter of few channels
 FEW_FILTERS, FEW_COLUMNS, ROW_THREADS = 64, 32, 32  # of a block; threads of a row
 FEW_PITCH = FEW_FILTERS + 4  # floats from a tap's filters to the next
+FEW_TAP = 0.15  # microseconds per tap of a block
 TILE_ROWS = Constant("TILE_ROWS", "rows of a block's outputs, a warp each", lambda p: 8, choices=(4, 8, 16))
 
 
@@ -65,6 +67,17 @@ def refuses_many(p: Problem) -> str | None:
     return beyond_shared(p.device, "filters and window need", few_bytes(p))
 
 
+def few(rate: float, value: int) -> Time:
+    """The time of a rung for few channels: multiply-adds per cycle of a multiprocessor, bytes of a value."""
+
+    def busy(p: Problem) -> float:
+        columns, filters = round_up(p.conv.F, FEW_COLUMNS), round_up(p.conv.M, FEW_FILTERS)
+        products = p.N * p.conv.E * columns * filters * p.conv.K
+        return max(products / (rate * p.device.multiprocessors * CLOCK), FEW_TAP * p.conv.K)
+
+    return Time(busy, values(value, value), fixed=TILE)
+
+
 SINGLE_RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct",
@@ -87,6 +100,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         launches=(Launch("direct_register", ("x", "w", "y"), plane_grid, plane_block),),
         constants=(THREAD_OUTPUTS, mapping(1)),
         refuses=outside_plane_block(),
+        cpu_order=1,
     ),
     Rung(
         "direct-filter-one-thread",
@@ -131,8 +145,8 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         launches=(Launch("direct_half", ("x", "w", "y"), plane_grid, plane_block),),
         constants=(THREAD_OUTPUTS, mapping(1)),
         precision="half",
-        dtype="float16",
         refuses=outside_plane_block(),
+        cpu_order=1,
     ),
     Rung(
         "direct-any",
@@ -143,6 +157,8 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         file="single/direct_any.cu",
         launches=(Launch("direct_any", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
         takes=tuple(FEATURES),
+        time=on_cuda_cores(rate=8.0, tap=0.023),
+        cpu_order=2,
     ),
     Rung(
         "direct-any-half",
@@ -153,9 +169,10 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         file="single/direct_any_half.cu",
         launches=(Launch("direct_any_half", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         takes=tuple(FEATURES),
+        time=on_cuda_cores(rate=8.0, tap=0.12),
+        cpu_order=2,
     ),
     Rung(
         "direct-few",
@@ -168,6 +185,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         constants=(TILE_ROWS,),
         refuses=refuses_many,
         takes=UNGROUPED,
+        time=few(27.0, FLOAT),
     ),
     Rung(
         "direct-few-half",
@@ -180,8 +198,8 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         constants=(TILE_ROWS,),
         refuses=refuses_many,
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         takes=UNGROUPED,
+        time=few(70.0, HALF),
     ),
 )

@@ -96,7 +96,6 @@ TILES_RUNGS: tuple[Rung, ...] = (
         launches=(Launch("tiled_half", ("x", "w", "y"), tiles_grid, tile_block),),
         constants=(tile(), restrict(), TAPS),
         precision="half",
-        dtype="float16",
         refuses=outside_block(tile_block),
     ),
     Rung(
@@ -109,7 +108,6 @@ TILES_RUNGS: tuple[Rung, ...] = (
         launches=(Launch("tiled_half2", ("x", "w", "y"), pairs_grid, tile_block, filter_pair_bytes),),
         constants=(tile(), restrict(), TAPS),
         precision="half",
-        dtype="float16",
         refuses=outside_block(tile_block, filter_pair_bytes),
     ),
 )

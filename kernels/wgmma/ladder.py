@@ -5,27 +5,33 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from alexconv.kernels.geometry import (
-    FLOAT,
-    HALF,
-    HOPPER,
-    Refusal,
-    SharedBytes,
-    beyond_shared,
-    round_up,
-)
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, Refusal, SharedBytes, beyond_shared
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.wgmma.blocked import (
+    CHUNK,
+    ROW_BYTES,
+    STAGE_TAPS,
+    WGMMA_ROWS,
+    Gathers,
+    as_it_lies,
+    blocked_c,
+    blocked_hw,
+    blocked_rs,
+    needs_gather,
+    never,
+    pointwise,
+    runs,
+    side,
+    where_it_pays,
+)
+from alexconv.kernels.wgmma.times import tiled
 from alexconv.shapes import Conv
 
-CHUNK = 8  # fp16 values in 16 bytes: the unit of TMA strides
-STAGE_TAPS = 64  # a row of 128 bytes
-ROW_BYTES = STAGE_TAPS * HALF
 ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
 MBARRIER_BYTES = 8
 WARPGROUP = 128
-WGMMA_ROWS = 64  # M of one wgmma
 ACCUMULATOR_REGISTERS = {1: 200, 2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
 LARGEST_STEP = 8  # stride that a tensor map can describe
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
@@ -48,69 +54,8 @@ SKEW = 4  # floats of padding per filter
 EPILOGUE_REGISTERS = 16  # in addition to the accumulators; with two terms, a stage's are free by then
 NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), Operands(2, study=True)
 
-
 TAKES_PADDING = ("padding", "bias", "ReLU")
 TAKES_ALL = (*TAKES_PADDING, "stride pairs", "dilation")
-Gathers = Callable[[Conv], bool]  # whether TMA gathers single taps of a layer; ``blocked.cuh``
-LEAST_GATHERED = 16  # least channels for which a stride is gathered, not blocked
-
-
-def needs_gather(conv: Conv) -> bool:
-    """Whether strides or dilation cannot be blocked as squares of pixels."""
-    return conv.V != 0 or conv.dilation != (1, 1)
-
-
-def never(conv: Conv) -> bool:
-    """For rungs that need whole rows: ``GATHER_NEVER``."""
-    return False
-
-
-def as_it_lies(conv: Conv) -> bool:
-    """For an unprepared input: ``GATHER_AS_IT_LIES``."""
-    return needs_gather(conv) or any(conv.padding) or conv.U > 1
-
-
-def where_it_pays(conv: Conv) -> bool:
-    """For a prepared input: ``GATHER_WHERE_IT_PAYS``."""
-    if pointwise(conv):
-        return False
-    full_stages = any(conv.padding) and conv.C % STAGE_TAPS == 0
-    return needs_gather(conv) or (conv.C >= LEAST_GATHERED if conv.U > 1 else full_stages)
-
-
-def pointwise(conv: Conv) -> bool:
-    """Whether filters are 1 x 1: a prepared input then has only the pixels that they use."""
-    return conv.R == conv.S == 1
-
-
-def side(conv: Conv, gathers: Gathers = never) -> int:
-    """Rows and columns of the squares of pixels that become one."""
-    return 1 if gathers(conv) or (pointwise(conv) and gathers is not as_it_lies) else conv.U
-
-
-def blocked_c(conv: Conv, gathers: Gathers = never) -> int:
-    """Channels of the blocked layer: those of all pixels of a square, rounded up to a multiple of eight."""
-    return round_up(conv.C * side(conv, gathers) ** 2, CHUNK)
-
-
-def blocked_rs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
-    """Rows and columns of a blocked filter."""
-    return ceil(conv.R / side(conv, gathers)), ceil(conv.S / side(conv, gathers))
-
-
-def blocked_hw(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
-    """Rows and columns of a blocked plane."""
-    if gathers(conv):
-        return conv.H, conv.W
-    R, S = blocked_rs(conv)
-    return conv.E + R - 1, conv.F + S - 1
-
-
-def runs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
-    """Runs of K, and taps of one: a row of a blocked filter, or a tap's channels where taps are gathered."""
-    R, S = blocked_rs(conv, gathers)
-    channels = blocked_c(conv, gathers)
-    return (R * S, channels) if gathers(conv) else (R, S * channels)
 
 
 def pixels_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
@@ -203,7 +148,10 @@ def too_many_accumulators(operands: Operands, p: Problem) -> str | None:
 
 
 def tile_cost(p: Problem, pixels: int, filters: int) -> int:
-    """The cost of a tile size at a typical batch: waves of tiles over all multiprocessors, times products and loads."""
+    """The cost of a tile size at a typical batch: waves of tiles over all multiprocessors, times products and loads.
+
+    An order of defaults alone, which are the same for every batch; ``auto`` goes by the rung's ``time``.
+    """
     tiles = ceil(TYPICAL_BATCH * p.conv.E * p.conv.F / pixels) * ceil(p.conv.M / filters)
     load = 24  # products in the time that fetching one more pixel or filter of a tile takes
     return ceil(tiles / p.device.multiprocessors) * (pixels * filters + load * (pixels + filters))
@@ -437,7 +385,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         launches=(multiply(NATIVE, "pixel_map", "filter_map", "y", "N"),),
         constants=tile_constants(NATIVE),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         prepare=(prepare_native("order_filters", as_it_lies),),
         prepared=(filters(gathers=as_it_lies),),
@@ -447,6 +394,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_ALL,
+        time=tiled(as_it_lies, value=2, prepares=False),
     ),
     Rung(
         "wgmma-half-blocked",
@@ -463,7 +411,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         constants=tile_constants(NATIVE),
         scratch=(of_tiles("infinite", where_it_pays), pixels(gathers=where_it_pays)),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         prepare=(prepare_native("prepare_filters", where_it_pays),),
         prepared=(filters(gathers=where_it_pays),),
@@ -473,6 +420,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_ALL,
+        time=tiled(where_it_pays, value=2),
     ),
     Rung(
         "wgmma-scaled",
@@ -497,6 +445,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_ALL,
+        time=tiled(where_it_pays),
     ),
     Rung(
         "wgmma-split",
@@ -536,5 +485,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         products=3,
+        time=tiled(where_it_pays, terms=2, products=3),
     ),
 )

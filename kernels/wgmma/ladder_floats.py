@@ -8,35 +8,34 @@ from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, SCALED_FILTERS, flat_block, full_range, full_range_grid
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.times import CLOCK, Time, values
+from alexconv.kernels.wgmma.blocked import CHUNK, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, as_it_lies, blocked_hw, runs
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
-    CHUNK,
     FILTER_TILES,
     LARGEST_WINDOW,
     MBARRIER_BYTES,
     PIXEL_TILES,
-    ROW_BYTES,
     SMALLEST_TILE,
-    STAGE_TAPS,
     STAGES,
     TAKES_ALL,
-    WGMMA_ROWS,
-    as_it_lies,
     best_tile,
     beyond_map,
     beyond_plane,
-    blocked_hw,
     consumers,
-    runs,
     tiles_block,
 )
 from alexconv.kernels.wgmma.ladder_split_k import slices_grid, split_constants, sums_of_slices, too_many_splits
+from alexconv.kernels.wgmma.times import TILE_SIZES, UNEVEN, WGMMA, from_cache, in_waves, single, uneven
 from alexconv.shapes import Conv
 
 GROUP = 16  # values of K that four lanes load together
 REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by number of consumers
 OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each term
 HALVES = FLOAT // HALF
+TF32 = WGMMA / 2  # multiply-adds per cycle
+SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
+SINGLE = 0.6  # the same for a warpgroup that rounds or splits floats while no other multiplies
 
 
 def float_runs(conv: Conv) -> tuple[int, int]:
@@ -166,6 +165,22 @@ def multiply(terms: int, *args: str) -> Launch:
     return Launch("multiply", args, slices_grid, tiles_block, shared_bytes, pdl=True, stores=True)
 
 
+def time(terms: int, products: int) -> Time:
+    """The time of a rung with values of this many terms, and products of them."""
+
+    def busy(p: Problem) -> float:
+        count, of_run = float_runs(p.conv)
+        pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
+        stage_bytes = (pixels + terms * filters) * ROW_BYTES
+        loads = ceil(HALVES * of_run / STAGE_TAPS) * stage_bytes / from_cache(p)
+        rate = TF32 * (SPLIT_RATE if terms > 1 else 1) * (SINGLE if single(p) else 1)
+        multiplied = of_run * pixels * filters * products / rate
+        slower = UNEVEN if uneven(p, HALVES * of_run) else 1.0
+        return in_waves(p, slower * count * max(loads, multiplied) / CLOCK)
+
+    return Time(busy, values(FLOAT, FLOAT), tiles=TILE_SIZES)
+
+
 FLOAT_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-floats",
@@ -188,6 +203,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exceptions=(TF32_OPERANDS,),
         tensor_factors="tf32",
         takes=TAKES_ALL,
+        time=time(1, 1),
     ),
     Rung(
         "wgmma-floats-split",
@@ -224,5 +240,6 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         tensor_factors="tf32",
         products=3,
         takes=TAKES_ALL,
+        time=time(2, 3),
     ),
 )

@@ -5,15 +5,14 @@ from math import ceil
 from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Launch, Rung, TensorMap
+from alexconv.kernels.times import CLOCK, TILE, Time, values
+from alexconv.kernels.wgmma.blocked import CHUNK, MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
-    CHUNK,
     GRID_BLOCKS,
     LARGEST_WINDOW,
     MBARRIER_BYTES,
     NATIVE,
-    ROW_BYTES,
-    STAGE_TAPS,
     STAGES,
     TAKES_PADDING,
     beyond_plane,
@@ -22,15 +21,17 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_grid,
     too_many_accumulators,
 )
+from alexconv.kernels.wgmma.times import ALONE, FROM_CACHE, TILE_SIZES, WGMMA
 from alexconv.shapes import Conv
 
-MMA_K = 16  # channels of one wgmma
 MOST_OF_BOX = 256  # positions of one TMA copy
 ATOM_ROWS = ATOM_BYTES // ROW_BYTES
 CONSUMERS = 2
 POSITION_TILES = (128, 256)  # of both consumers
 FILTER_TILES = (32, 64, 96, 128, 160, 192, 256)
 USUAL_STAGES = 4  # at most: each is a whole tile's window
+LEAST_OF_TILE = 0.7  # microseconds
+READ_ROWS, READ_FILTER = 16.0, 0.25  # cycles in which a wgmma reads its rows from shared memory, and a filter
 
 
 def packed_k(conv: Conv) -> int:
@@ -116,6 +117,16 @@ def in_place_constants() -> tuple[Constant, ...]:
     )
 
 
+def busy(p: Problem) -> float:
+    """Microseconds of a block, which loads its filters once, and a window per tile of positions."""
+    filters, sharing = p["TILE_FILTERS"], p.device.multiprocessors // tiles_of_filters(p)
+    wgmmas = packed_k(p.conv) / MMA_K * p["TILE_PIXELS"] / 2 / WGMMA_ROWS
+    products = wgmmas * max(MMA_K * WGMMA_ROWS * filters / WGMMA, READ_ROWS + filters * READ_FILTER)
+    tile = max(products, window_bytes(p) / FROM_CACHE) / CLOCK
+    waves = ceil(p.N * tiles_of_image(p) / max(1, sharing))
+    return waves * max(tile, LEAST_OF_TILE) + TILE + filter_bytes(p) / ALONE / CLOCK
+
+
 POSITION_MAP = TensorMap(
     "position_map",
     "x",
@@ -153,7 +164,6 @@ IN_PLACE_RUNGS: tuple[Rung, ...] = (
         ),
         constants=in_place_constants(),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         prepare=(prepare_native("order_filters"),),
         prepared=(Array("filters", lambda p: (p.conv.M, packed_k(p.conv)), HALF),),
@@ -163,5 +173,6 @@ IN_PLACE_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_PADDING,
+        time=Time(busy, values(HALF, HALF), tiles=TILE_SIZES),
     ),
 )

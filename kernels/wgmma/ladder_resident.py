@@ -2,34 +2,33 @@
 
 from math import ceil
 
-from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import Time, values
+from alexconv.kernels.wgmma.blocked import CHUNK, MMA_K, WGMMA_ROWS, blocked_c, blocked_hw, blocked_rs
 from alexconv.kernels.wgmma.ladder import (
-    CHUNK,
     EXPONENTS,
     GRID_BLOCKS,
     MBARRIER_BYTES,
     TAKES_PADDING,
     WARPGROUP,
-    WGMMA_ROWS,
     beyond_plane,
-    blocked_c,
-    blocked_hw,
-    blocked_rs,
     epilogue_bytes,
     input_bytes,
     of_tiles,
     scale_input,
     tiles_grid,
 )
+from alexconv.kernels.wgmma.times import by_positions
 from alexconv.shapes import Conv
 
 ALIGNMENT = 16  # bytes, of bulk copies
-MMA_K = 16  # channels of one wgmma
 RESIDENT_FILTERS = (64, 96)  # of a tile: a thread has three accumulators for each of its outputs
 RESIDENT_STAGES = tuple(range(2, 17))
+PRODUCTS = 3  # of hi and lo terms
+LEAST_OF_TILE = 1.2  # microseconds
 
 
 def resident_stages(conv: Conv) -> int:
@@ -101,6 +100,12 @@ def slices_grid(p: Problem) -> Dims:
     return resident_stages(p.conv), blocked_rs(p.conv)[1], 1
 
 
+RESIDENT_TIME = Time(
+    busy=lambda p: by_positions(p, WGMMA_ROWS, PRODUCTS, LEAST_OF_TILE),
+    moves=values(0, FLOAT),
+    passes=values(2 * FLOAT, 0),
+)
+
 RESIDENT_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-split-resident",
@@ -139,7 +144,8 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        products=3,
+        products=PRODUCTS,
         takes=TAKES_PADDING,
+        time=RESIDENT_TIME,
     ),
 )

@@ -7,16 +7,15 @@ from math import ceil
 from alexconv.kernels.geometry import FLOAT, HOPPER, Refusal
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.wgmma.blocked import STAGE_TAPS, as_it_lies, runs, tiles
 from alexconv.kernels.wgmma.ladder import (
     FILTER_TILES,
     GRID_BLOCKS,
     NATIVE,
     PIXEL_TILES,
     SMALLEST_TILE,
-    STAGE_TAPS,
     TAKES_ALL,
     WARPGROUP,
-    as_it_lies,
     consumers,
     filter_map,
     filters,
@@ -24,11 +23,11 @@ from alexconv.kernels.wgmma.ladder import (
     pixel_map,
     prepare_native,
     refuses_unblocked,
-    runs,
     tile_constants,
     tiles_block,
     tiles_grid,
 )
+from alexconv.kernels.wgmma.times import tiled
 
 WORD = 4  # bytes
 LEAST_STAGES = 3  # of a slice, by default
@@ -42,11 +41,6 @@ def half_stages(p: Problem) -> int:
     """Stages of a tile of fp16 values."""
     count, taps = runs(p.conv, as_it_lies)
     return count * ceil(taps / STAGE_TAPS)
-
-
-def tiles(p: Problem) -> int:
-    """Tiles of N images."""
-    return ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) * ceil(p.conv.M / p["TILE_FILTERS"])
 
 
 def split_constants(stages: Stages) -> tuple[Constant, Constant]:
@@ -101,15 +95,17 @@ def shared_bytes(p: Problem) -> int:
     return pipeline_bytes(NATIVE, p)
 
 
-def split_k(name: str, alias: str, idea: str, parent: str, file: str, filter_tiles: tuple[int, ...]) -> Rung:
-    """A rung whose tiles several blocks may share."""
+def split_k(
+    name: str, alias: str, idea: str, parent: str, filter_tiles: tuple[int, ...], *, whole: bool = False
+) -> Rung:
+    """A rung whose tiles several blocks may share; ``whole``: every stage has all steps."""
     return Rung(
         name,
         alias=alias,
         idea=idea,
         family="wgmma",
         parent=parent,
-        file=file,
+        file=f"wgmma/{name.replace('-', '_')}.cu",
         launches=(
             Launch(
                 "multiply",
@@ -127,7 +123,6 @@ def split_k(name: str, alias: str, idea: str, parent: str, file: str, filter_til
         ),
         scratch=sums_of_slices(),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         prepare=(prepare_native("order_filters", as_it_lies),),
         prepared=(filters(gathers=as_it_lies),),
@@ -137,6 +132,7 @@ def split_k(name: str, alias: str, idea: str, parent: str, file: str, filter_til
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_ALL,
+        time=tiled(as_it_lies, value=2, prepares=False, whole=whole),
     )
 
 
@@ -146,7 +142,6 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
         "wgmma-fp16-k",
         "several blocks per tile, each with some of the taps: for few tiles",
         "wgmma-half",
-        "wgmma/wgmma_half_split_k.cu",
         FILTER_TILES,
     ),
     split_k(
@@ -154,7 +149,7 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
         "wgmma-fp16-w",
         "whole stages only, partial ones padded with zeros; tiles of 32 and 160 filters",
         "wgmma-half-split-k",
-        "wgmma/wgmma_half_whole.cu",
         MORE_FILTER_TILES,
+        whole=True,
     ),
 )

@@ -6,25 +6,21 @@ from alexconv.kernels.geometry import HALF, HOPPER, Refusal, beyond_shared, roun
 from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MICRO_BATCH, Constant, Launch, Rung, TensorMap
+from alexconv.kernels.times import Time, values
+from alexconv.kernels.wgmma.blocked import CHUNK, ROW_BYTES, STAGE_TAPS, blocked_c, blocked_hw, blocked_rs
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
-    CHUNK,
     EXPONENTS,
     FILTER_TILES,
     GRID_BLOCKS,
     MBARRIER_BYTES,
     NATIVE,
     NATIVE_FULL_RANGE,
-    ROW_BYTES,
-    STAGE_TAPS,
     STAGES,
     STUDY,
     TAKES_PADDING,
     Operands,
     block_input,
-    blocked_c,
-    blocked_hw,
-    blocked_rs,
     epilogue_bytes,
     filters,
     of_tiles,
@@ -37,11 +33,13 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_block,
     tiles_grid,
 )
+from alexconv.kernels.wgmma.times import by_positions
 
 WINDOW_TILE = 128  # positions of two consumers' tiles, by default
 BOX = 64  # rows of a window in one TMA copy
 IMAGES = (32, 64, 128, 256, 512, 1024)  # of a micro-batch: multiples of 32 keep the next one's arrays aligned
 L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through L2 too
+LEAST_OF_TILE, SLOWER = 1.1, 1.15  # microseconds; how much longer these kernels take than others like them
 
 
 def window_bytes(operands: Operands, p: Problem) -> int:
@@ -139,6 +137,15 @@ def multiply_windows(operands: Operands, *args: str) -> Launch:
     return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
 
 
+def from_windows(value: int) -> Time:
+    """The time of a rung that blocks its input, of ``value`` bytes each, and multiplies windows of it."""
+
+    def busy(p: Problem) -> float:
+        return by_positions(p, p["TILE_PIXELS"] / 2, 1, LEAST_OF_TILE)
+
+    return Time(busy, values(0, value), values(value + HALF, 0), slower=SLOWER)
+
+
 WINDOW_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-window-half",
@@ -155,7 +162,6 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         constants=window_constants(NATIVE),
         scratch=(of_tiles("infinite"), pixels()),
         precision="fp16",
-        dtype="float16",
         layout="nhwc",
         prepare=(prepare_native("prepare_filters"),),
         prepared=(filters(),),
@@ -165,6 +171,7 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_PADDING,
+        time=from_windows(2),
     ),
     Rung(
         "wgmma-window-scaled",
@@ -189,5 +196,6 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_PADDING,
+        time=from_windows(4),
     ),
 )

@@ -1,18 +1,18 @@
 """The rung that multiplies less: Winograd's minimal filtering along the rows, on Hopper's tensor cores."""
 
-from math import ceil
+from math import ceil, prod
 
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.times import CLOCK, STREAM_K, Time, inputs, outputs
+from alexconv.kernels.wgmma.blocked import CHUNK, STAGE_TAPS
 from alexconv.kernels.wgmma.ladder import (
-    CHUNK,
     EXPONENTS,
     FILTER_TILES,
     GRID_BLOCKS,
     PIXEL_TILES,
-    STAGE_TAPS,
     STAGES,
     TAKES_PADDING,
     Operands,
@@ -24,9 +24,11 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_grid,
     too_many_accumulators,
 )
+from alexconv.kernels.wgmma.times import WGMMA
 from alexconv.shapes import Conv
 
 SPLIT = Operands(2, study=False)  # the epilogue stores accumulators as they are
+PRODUCTS = 3  # of hi and lo terms
 MOST_POINTS = 8
 TILE_SIZES = (2, 3, 4, 5, 6)  # outputs of a Winograd tile
 # By number of points: about how many taps an output needs for errors below those of a chain of fused multiply-adds.
@@ -214,6 +216,23 @@ SUMS = Array("sums", sums_shape)
 TAILS = Array("tails", lambda p: (p["GRID_BLOCKS"], p["TILE_PIXELS"], p["TILE_FILTERS"]))
 TAIL_OF = Array("tail_of", lambda p: (2 * p["GRID_BLOCKS"],))
 
+
+def busy(p: Problem) -> float:
+    """Microseconds of the product; stream-K leaves no wave unfilled."""
+    products = PRODUCTS * points(p) * rows(p) * round_up(p.conv.M, p["TILE_FILTERS"]) * p.conv.R * depth(p.conv)
+    return products / WGMMA / p.device.multiprocessors / CLOCK
+
+
+def product_bytes(p: Problem) -> int:
+    """The terms of the transformed input, and the sums."""
+    return 2 * HALF * prod(values_shape(p)) + FLOAT * points(p) * rows(p) * p.conv.M
+
+
+def transform_bytes(p: Problem) -> int:
+    """What the transforms read and write."""
+    return FLOAT * (inputs(p) + outputs(p)) + product_bytes(p)
+
+
 WINOGRAD_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-winograd",
@@ -268,5 +287,6 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         products=None,
         takes=TAKES_PADDING,
+        time=Time(busy, product_bytes, transform_bytes, fixed=STREAM_K),
     ),
 )

@@ -55,9 +55,10 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, Rung
-from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inputs
+from alexconv.planning.checks import MaxError, exact_bias, exact_inputs
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import PRECISIONS
 from alexconv.profile.trace import spread_blocks, trace_launch
 from alexconv.shapes import Conv
 

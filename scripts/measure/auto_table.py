@@ -19,7 +19,7 @@ from statistics import median
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
-from alexconv.planning.checks import PRECISIONS
+from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tune.auto import contenders

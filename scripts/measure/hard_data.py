@@ -31,16 +31,16 @@ from alexconv.measuring import adversary
 from alexconv.measuring.ahead import build_all
 from alexconv.measuring.runner import Layer, as_json
 from alexconv.measuring.torch_peers import chosen_engines, transform_of
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.layouts import from_study, to_study
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tune import auto
 
-CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
+CLASSES = {name: each.dtype for name, each in PRECISIONS.items() if each.goals}
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
@@ -102,7 +102,7 @@ def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) ->
         torch.from_numpy(np.ascontiguousarray(values.astype(dtype))).cuda().contiguous(memory_format=memory)
         for values in (inputs.x, inputs.w)
     )
-    with torch.no_grad(), chosen_engines(torch, "fp32" if precision.startswith("fp32") else precision):
+    with torch.no_grad(), chosen_engines(torch, PRECISIONS[precision].peer):
         torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)  # the first call tries the engines
         torch.cuda.synchronize()
         activities = [torch.profiler.ProfilerActivity.CUDA]

@@ -35,6 +35,7 @@ from alexconv.errors import AlexconvError
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.options import command_line, exits_cleanly
 from alexconv.planning.points import parse_batches, workload_named
+from alexconv.precisions import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import Conv
@@ -46,8 +47,8 @@ SECONDS = 0.005  # of a sample, or a graph's one launch
 HOST_CALLS = 200  # between two waits: fewer than the driver's queue holds
 WARM_UPS = 3
 LAYOUTS = ("nchw", "nhwc")
-DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
-FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}
+FP32_PRECISION = {name: each.torch for name, each in PRECISIONS.items() if each.torch}
+DTYPES = {name: PRECISIONS[name].dtype for name in FP32_PRECISION}
 FIRST = ((3, 3, 64, 1), (3, 3, 96, 8), (1, 1, 160, 32), (5, 5, 48, 1), (3, 3, 256, 32))  # R, S, C, N
 
 
@@ -146,8 +147,7 @@ class Bench:
     def rungs(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
         """The rung of some layouts, as the library chose it."""
         from alexconv.library.arrays import packed_descriptor
-        from alexconv.library.calls import DTYPES as dtypes
-        from alexconv.library.calls import call_of
+        from alexconv.library.calls import call_of, dtype_of
         from alexconv.library.devices import gpu
         from alexconv.library.routes import route_of
         from alexconv.library.terms import terms_of
@@ -157,8 +157,8 @@ class Bench:
             padding = (conv.top or conv.pad, conv.left or conv.pad)
             terms = terms_of(conv.strides, padding, precision, "nchw")
             plane = (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
-            w = packed_descriptor(conv.w_shape(), "nchw", dtypes[precision], 0)
-            key = route_of(gpu(0), call_of(terms, w, packed_descriptor(plane, layout, dtypes[precision], 0))).key
+            w = packed_descriptor(conv.w_shape(), "nchw", dtype_of(precision), 0)
+            key = route_of(gpu(0), call_of(terms, w, packed_descriptor(plane, layout, dtype_of(precision), 0))).key
             found[layout] = key and {"rung": key.name, "padded": key.conv.padding != (0, 0, 0, 0),
                                      "x_in_place": key.x_in_place, "y_in_place": key.y_in_place}  # fmt: skip
         return found

@@ -22,9 +22,10 @@ from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER
+from alexconv.kernels.times import on_cuda_cores
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.paths import CACHE_VARIABLE
-from alexconv.planning.checks import PRECISIONS
+from alexconv.precisions import PRECISIONS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import cache as tuning
@@ -32,6 +33,7 @@ from alexconv.tune import cache as tuning
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 1
 CONV = WORKLOADS[WORKLOAD].layer(LAYER)
+TIME = on_cuda_cores(rate=9.0)
 ON_GPU, ON_CPU = {"cubin", "record of a GPU", "tuned constants"}, {"library", "record of a CPU"}
 
 
@@ -101,6 +103,11 @@ def another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostRuntime, "__init__", init)
 
 
+def of_class(patch: pytest.MonkeyPatch, **facts: object) -> None:
+    """Changes facts of the rung's class."""
+    patch.setitem(PRECISIONS, "fp32", replace(PRECISIONS["fp32"], **facts))
+
+
 # Changes of the code that decides whether a point is right: module, text, other text, and what misses.
 RECORDS = {"record of a GPU", "record of a CPU"}
 REFERENCES = {*RECORDS, "reference"}
@@ -126,7 +133,7 @@ CODE = {
     "everything passes": ("planning.checks", "return self.scaled <= tolerance", "return True", RECORDS),
     "NaN passes": ("planning.checks", "return self.scaled <= tolerance", "return not self.scaled > tolerance", RECORDS),
     "misplaced values": ("planning.checks", "int(wrong.sum())", "0", RECORDS),
-    "deviations": ("planning.checks", "DEVIATIONS = 30", "DEVIATIONS = 90", RECORDS),
+    "deviations": ("precisions", "DEVIATIONS = 30", "DEVIATIONS = 90", RECORDS),
     "a smaller exact check": ("planning.checks", "BASES, MOST_GROUPS = 2, 8", "BASES, MOST_GROUPS = 1, 8", RECORDS),
     "fewer exact images": ("measuring.runner", "EXACT_IMAGES = 8", "EXACT_IMAGES = 1", RECORDS),
     "no exact check": ("measuring.runner", "if not images:", "if images:", RECORDS),
@@ -149,9 +156,10 @@ CODE = {
         {"record of a GPU"},
     ),
     # what no verdict depends on
-    "a comment of the checks": ("planning.checks", "# largest sum", "# a sum", set()),
-    "a docstring of the checks": ("planning.checks", "An error bound of an output", "A bound", set()),
-    "line breaks of the checks": ("planning.checks", "replace(bound, absolute", "replace(\n bound, absolute", set()),
+    "a comment of the classes": ("precisions", "# largest sum", "# a sum", set()),
+    "a docstring of the classes": ("precisions", "An error bound of an output", "A bound", set()),
+    "line breaks of the classes": ("precisions", "replace(bound, absolute", "replace(\n bound, absolute", set()),
+    "the table of classes, of which keys have their own row's values": ("precisions", "layers=0.45", "layers=1", set()),
     "a workload": ("shapes", '"alexnet"', '"alexnet-1"', set()),
     "a message of a command": ("options", "comma-separated words", "words", set()),
 }
@@ -177,6 +185,16 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
     "tolerance": (
         lambda world, patch: patch.setattr(type(PRECISIONS["fp32"]), "tolerance", lambda self, K: 1e-9),
         RECORDS,
+    ),
+    "exact integers of the class": (
+        lambda world, patch: of_class(patch, exact=replace(PRECISIONS["fp32"].exact, value=7)),
+        RECORDS,
+    ),
+    "goals of the class": (lambda world, patch: of_class(patch, goals=None), set()),
+    "another class": (lambda world, patch: patch.setitem(PRECISIONS, "new", PRECISIONS["fp32"]), set()),
+    "time of the rung": (
+        lambda world, patch: setattr(world, "rung", replace(world.rung, time=on_cuda_cores(9))),
+        set(),
     ),
     "source of the serial baseline": (lambda world, patch: edit(world.serial, "+", "-"), {"baseline"}),
 }

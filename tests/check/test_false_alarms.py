@@ -12,8 +12,9 @@ from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import H200
-from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
+from alexconv.planning.checks import exact_bias, exact_inputs
 from alexconv.planning.layouts import from_study, to_study
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 ASYNC_RUNGS = [rung for rung in LADDER if rung.family in ("igemm", "mma", "wgmma")]

@@ -32,8 +32,9 @@ from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import FOLDER, shape_macros
-from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.checks import exact_inputs
 from alexconv.planning.layouts import from_study, to_study
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 CHECKOUT = Path(__file__).parent.parent.parent

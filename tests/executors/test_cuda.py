@@ -14,9 +14,10 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.checks import exact_inputs
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu

@@ -13,9 +13,10 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
-from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
+from alexconv.planning.checks import exact_bias, exact_inputs
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 N = 3

@@ -15,8 +15,8 @@ from alexconv.kernels.common.planes import outputs_per_thread
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, MAX_BLOCK, MICRO_BATCH, Rung, defines
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import WORKLOADS, Conv
 
 ALL_LAYERS = {
@@ -130,8 +130,7 @@ def test_a_kernel_with_pdl_waits_for_earlier_launches(rung: Rung):
 
 @each_rung
 def test_precision_and_types_agree(rung: Rung):
-    assert rung.precision in PRECISIONS
-    assert (rung.dtype == "float16") == (rung.precision in ("half", "fp16"))
+    assert rung.dtype == PRECISIONS[rung.precision].dtype
     assert "__half" in uncommented(rung) or rung.dtype == "float32"
 
 

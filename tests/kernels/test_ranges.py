@@ -11,7 +11,8 @@ from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
-from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import MaxError
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 SCALED = [rung for rung in LADDER if any(array.name == "filter_exponents" for array in rung.prepared)]

@@ -25,14 +25,17 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.errors import LaunchError
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS, Ladder
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import FOLDER, MICRO_BATCH, Rung
 from alexconv.kernels.single import ladder as single
+from alexconv.kernels.times import on_cuda_cores
 from alexconv.measuring.runner import Layer, Runner, Settings
-from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.checks import exact_inputs
 from alexconv.planning.planner import Plan
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tune import auto
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
 AT_A_TIME = [rung for rung in LADDER if MICRO_BATCH in {constant.name for constant in rung.constants}]
@@ -244,7 +247,7 @@ def test_all_rungs_are_clean_under_address_sanitizer(tmp_path, workload, layer):
     assert {record["point"]["rung"] for record in records} == names
 
 
-def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
+def test_the_rung_that_the_guide_adds_computes_what_it_should_and_auto_knows_it(host, tmp_path, monkeypatch):
     guide = (Path(__file__).parent.parent.parent / "docs" / "adding-a-rung.md").read_text()
     (cuda,), (entry,) = (re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL) for language in ("cuda", "python"))
     rung = eval(entry, {**vars(single)})
@@ -256,3 +259,15 @@ def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
     rung = replace(rung, file=str(tmp_path / rung.file))
     for conv in (Conv(C=3, H=23, W=19, M=5, R=4, S=3, U=2), Conv(C=5, H=9, W=40, M=4, R=3, S=3)):
         assert_exact(host, whole(rung, conv, 2).bound, 2)
+    monkeypatch.setattr(host, "measures", True)
+
+    def order(entry: Rung) -> list[str]:
+        """What ``auto`` would try on a GPU, first to last, if the ladder ended with this entry."""
+        ladder = Ladder((*LADDER, entry))
+        preferred = auto.preferences(host, WORKLOADS["alexnet"].layer(2), 128, entry.precision, ladder)
+        return [bound.rung.name for bound in preferred]
+
+    known, unknown = order(rung), order(replace(rung, time=None))
+    assert known.index("igemm-async") < known.index(rung.name) < known.index("direct-any")
+    assert all(RUNGS[name].time for name in unknown[: unknown.index(rung.name)]), "without a time it comes last"
+    assert order(replace(rung, time=on_cuda_cores(rate=1e6)))[0] == rung.name

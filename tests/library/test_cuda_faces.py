@@ -11,12 +11,12 @@ import pytest
 
 import alexconv
 from alexconv.library import devices, operation, routes, workspaces
-from alexconv.planning.checks import PRECISIONS
+from alexconv.precisions import PRECISIONS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
 
 SHAPES = 500  # per precision
-TORCHS = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16", "half": "float16"}
+TORCHS = {name: each.dtype for name, each in PRECISIONS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.library import devices, operation, outputs, routes, workspaces
 from alexconv.library.arrays import view
 from alexconv.library.packets import Symbol
-from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import MaxError
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tune import auto
 
@@ -28,7 +29,7 @@ SHAPES = 300  # per precision, all different
 WIDE = 24  # of the random planes
 CHANNELS = (1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 72, 128)
 FILTERS = (1, 2, 7, 8, 12, 31, 32, 64, 96, 100, 130)
-TORCHS = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16", "half": "float16"}
+TORCHS = {name: each.dtype for name, each in PRECISIONS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ import pytest
 
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
-from alexconv.library.calls import DTYPES
+from alexconv.library.calls import dtype_of
 from alexconv.library.terms import explicit_padding, padding_of, terms_of
-from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import MaxError
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 
@@ -140,7 +141,7 @@ LAYERS_WITH_GAPS = {
 def test_no_infinity_between_taps_reaches_an_output(layer, precision):
     """NaN and infinities are where float64 has them: nothing multiplies a zero that is not the layer's."""
     given = {"groups": 1, **LAYERS_WITH_GAPS[layer]}
-    random, dtype = np.random.default_rng(7), DTYPES[precision]
+    random, dtype = np.random.default_rng(7), dtype_of(precision)
     x = random.uniform(-1, 1, (2, 6, 13, 12)).astype(dtype)
     w = random.uniform(-1, 1, (6, 6 // given["groups"], 3, 2)).astype(dtype)
     places = random.choice(x.size, 12, replace=False)

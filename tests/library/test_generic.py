@@ -10,7 +10,8 @@ from alexconv.cpu_reference.reference import filter_norms, patch_norms, referenc
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.library import generic
 from alexconv.library.arrays import view
-from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import MaxError
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 RUNTIME = HostRuntime()

@@ -14,9 +14,10 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.rung import TF32_OPERANDS
 from alexconv.library import on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
-from alexconv.library.calls import DTYPES, call_of, memory_of, overlaps
+from alexconv.library.calls import call_of, dtype_of, memory_of, overlaps
 from alexconv.library.terms import Terms
-from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import MaxError
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 SHAPES = 25
@@ -51,13 +52,13 @@ def assert_right(y, x, w, stride, padding, precision):
 def test_random_shapes_on_the_host(number):
     x, w, stride, padding = random_case(np.random.default_rng(number))
     precision = list(PRECISIONS)[number % len(PRECISIONS)] if number % 3 else "fp32"
-    x, w = (values.astype(DTYPES[precision]) for values in (x, w))
+    x, w = (values.astype(dtype_of(precision)) for values in (x, w))
     if number % 2:
         y = alexconv.conv2d(x, w, stride, padding, precision, backend="host")
     else:
         turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         y = alexconv.conv2d(turned, w, stride, padding, precision, layout="nhwc", backend="host").transpose(0, 3, 1, 2)
-    assert y.dtype == DTYPES[precision]
+    assert y.dtype == dtype_of(precision)
     assert_right(y, x, w, stride, padding, precision)
 
 
@@ -274,7 +275,7 @@ def test_an_explanation_names_the_rung_that_the_cpu_runs(precision, dilation, mo
         return open_rung(executor, cut, *rest)
 
     monkeypatch.setattr(on_host, "open_rung", noting)
-    given = {"x": X.astype(DTYPES[precision]), "filters": W.astype(DTYPES[precision]), "precision": precision}
+    given = {"x": X.astype(dtype_of(precision)), "filters": W.astype(dtype_of(precision)), "precision": precision}
     explanation = alexconv.explain(**given, dilation=dilation, backend="host")
     assert not opened, "nothing runs"
     alexconv.conv2d(**given, dilation=dilation, backend="host")

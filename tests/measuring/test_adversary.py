@@ -13,7 +13,7 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import adversary
-from alexconv.planning.checks import ANY, PRECISIONS, WALK
+from alexconv.precisions import ANY, PRECISIONS, WALK
 from alexconv.shapes import Conv
 
 CONV = Conv(C=4, H=5, W=7, M=3, R=3, S=2)

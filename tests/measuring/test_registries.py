@@ -1,7 +1,12 @@
-"""A new workload, executor, transfer or peer is one entry in its table: here each gets one, and a run uses them."""
+"""A new workload, executor, transfer, peer or precision class is one entry: here each gets one, and is used."""
 
-from dataclasses import replace
+import ast
+import json
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,17 +19,18 @@ from alexconv.executors import EXECUTORS, Backend, backends, choose_executor
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS, Ladder
+from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.peers import PEERS, Library
 from alexconv.measuring.runner import attempted, checked
-from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.peers import Peer
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
+from alexconv.precisions import PRECISIONS
 from alexconv.records.store import digest, read
+from alexconv.reports.style import CLASS_MARKERS
 from alexconv.shapes import WORKLOADS, Conv, Workload
-from alexconv.tune import auto
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 SMALL = Conv(C=2, H=7, W=8, M=3, R=3, S=2)
 
 
@@ -131,9 +137,98 @@ def test_auto_takes_the_first_executor_that_runs_here(monkeypatch):
         choose_executor("abacus")
 
 
-def test_a_new_precision_is_one_entry_and_auto_takes_its_rungs_from_the_ladder(monkeypatch):
-    exact = replace(PRECISIONS["fp32"], name="exact")
-    monkeypatch.setitem(PRECISIONS, "exact", exact)
-    slow, fast = (replace(RUNGS[name], precision="exact") for name in ("direct", "direct-register"))
-    found = auto.preferences(choose_executor("host"), SMALL, 1, "exact", Ladder((slow, fast)))
-    assert [bound.rung.name for bound in found] == ["direct-register", "direct"]
+TOY_CLASS = """
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from alexconv import precisions
+
+goals = precisions.Goals(10, layers=0.125, graph=0.5, stricter=True)
+facts = {"name": "toy", "operands": "toys", "torch": "", "stricter": ("fp32",), "goals": goals}
+precisions.PRECISIONS["toy"] = replace(precisions.PRECISIONS["fp32"], **facts)
+
+from alexconv.kernels.single import ladder as single
+
+(rung,) = (each for each in single.SINGLE_RUNGS if each.name == "direct-register")
+single.SINGLE_RUNGS += (replace(rung, name="direct-toy", alias="toy", precision="toy", cpu_order=1),)
+
+import alexconv
+from alexconv import run
+from alexconv.planning.peers import CONVOLVED
+from alexconv.reports import frontier, precision
+from alexconv.reports.comparison import gather
+from alexconv.reports.style import look
+
+assert run.main(sys.argv[1:]) == 0
+(contract,) = (each for each in frontier.CONTRACTS if each.name == "toy")
+measured = gather([Path(alexconv.__file__).resolve().parent.parent / "results" / "h200-frontier.jsonl"])
+x, w = np.ones((1, 1, 3, 3), "f4"), np.ones((1, 1, 2, 2), "f4")
+shown = {
+    "contract": [contract.title, contract.peer],
+    "layer 1": frontier.class_part(measured, contract).splitlines()[2],
+    "goals": [goal.what for goal in frontier.goals(measured) if goal.number == 10],
+    "page": [line for table in precision.CLASSES.values() for line in table().splitlines() if "`toy`" in line],
+    "marker": look("direct-toy").marker,
+    "peers": CONVOLVED,
+    "conv2d": alexconv.conv2d(x, w, precision="toy", backend="host").ravel().tolist(),
+    "explained": alexconv.explain(x, w, precision="toy", backend="host").rung,
+}
+print(json.dumps(shown))
+"""
+
+
+def test_a_precision_class_is_one_row(tmp_path):
+    """The command line, a run, auto, the library and reports take a class from its row, its rung from an entry."""
+    words = ["--rungs", "auto", "--precision", "toy", "--backend", "host", "--no-baseline"]
+    words += ["--workload", "lenet-70-k5", "--layers", "2", "--N", "1", "--out", "toy.jsonl"]
+    command = [sys.executable, "-c", TOY_CLASS, *words]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    (record,) = read([tmp_path / "toy.jsonl"]).points
+    assert (record["point"]["rung"], record["point"]["precision"], record["status"]) == ("direct-toy", "toy", "ok")
+    *table, shown = done.stdout.splitlines()
+    assert any(line.split()[:1] == ["direct-toy"] and line.endswith("toy") for line in table), "the run's own table"
+    shown = json.loads(shown)
+    assert shown["contract"] == ["study layout (nchw float32), toy class", "torch-nchw-fp32"]
+    assert shown["layer 1"].startswith("| 1 | wgmma-split-resident |"), "a stricter class serves"
+    assert shown["goals"] == [
+        "study layout (nchw float32), toy class: five layers, over torch-nchw-fp32",
+        "study layout (nchw float32), toy class: largest error, over that of plain fp32 multiply-adds",
+    ]
+    assert shown["page"] == [
+        "| `toy` | toys | fp32 | fp32 | `single` (1) |",
+        "| `toy` | (2 K + 32) 2^-24 | (6 sqrt(K) + 16) 2^-24 | K 2^-149 |",
+    ]
+    assert shown["marker"] == CLASS_MARKERS[len(PRECISIONS)]
+    assert "toy" not in shown["peers"], "torch has no name for it"
+    assert shown["conv2d"] == [4.0] * 4
+    assert shown["explained"] == "direct-toy"
+
+
+# There fp32, tf32 and fp16 are types of numbers that a unit multiplies, each with its rate.
+RATES = {"ceilings.py", "book_drawings.py", "comparison.py"}
+
+
+def test_no_other_table_tells_the_classes():
+    """No dictionary, tuple or list of the code has the names of two classes."""
+    found = {}
+    for folder, _, names in os.walk(CHECKOUT / "alexconv", followlinks=True):
+        for file in (Path(folder, name) for name in names if name.endswith(".py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                members = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+                told = {each.value for each in members if isinstance(each, ast.Constant)} & set(PRECISIONS)
+                if len(told) > 1:
+                    found.setdefault(file.name, []).append(sorted(told))
+    assert found.keys() == RATES, found
+
+
+def test_the_tuner_names_no_rung():
+    """What ``auto`` and ``tune`` know of a rung is in its entry."""
+    for file in (CHECKOUT / "alexconv" / "tune").glob("*.py"):
+        texts = {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
+        assert not texts & set(RUNGS), file.name

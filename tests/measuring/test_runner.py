@@ -13,6 +13,7 @@ from alexconv.cli import display
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS, Ladder
 from alexconv.kernels.rung import FOLDER, Array, TensorMap
+from alexconv.kernels.times import on_cuda_cores
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.runner import Runner, Settings
 
@@ -90,7 +91,7 @@ def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeyp
             keys.add(key_with(DIRECT))
     forget_code()
     with monkeypatch.context() as patch:
-        patch.setattr("alexconv.planning.checks.DEVIATIONS", 100)
+        patch.setattr("alexconv.precisions.DEVIATIONS", 100)
         keys.add(key_with(DIRECT))
     keys.add(key_with(DIRECT, replace(POINT, transfer="managed")))
     for data in ("relu", "zeros"):
@@ -103,6 +104,7 @@ def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
     (tmp_path / "moved.cu").write_text("// a comment\n" + DIRECT.path.read_text().replace('"../', f'"{FOLDER}/'))
     moved = replace(DIRECT, file=str(tmp_path / "moved.cu"))
     described = replace(DIRECT, idea="another", alias="another", family="another")
+    described = replace(described, time=on_cuda_cores(9.0), cpu_order=9)
     assert {key_with(moved), key_with(described)} == {key_with(DIRECT)}
     (tmp_path / "moved.cu").write_text("int token;\n" + (tmp_path / "moved.cu").read_text())
     assert key_with(moved) != key_with(DIRECT)

@@ -68,6 +68,7 @@ def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert (rung.name, rung.parent) == ("mine", like)
     assert rung.path == tmp_path / "mine" / "mine.cu"
     assert [launch.args for launch in rung.launches] == [launch.args for launch in RUNGS[like].launches]
+    assert (rung.time, rung.cpu_order) == (None, 0), "nothing is known of a kernel that is still to be changed"
 
 
 @needs_gcc

@@ -10,18 +10,8 @@ import pytest
 
 from alexconv.cpu_reference.reference import reference
 from alexconv.planning import checks
-from alexconv.planning.checks import (
-    ANY,
-    PRECISIONS,
-    TILE,
-    USUAL,
-    WALK,
-    Bound,
-    MaxError,
-    exact_batch,
-    exact_inputs,
-    exact_integers,
-)
+from alexconv.planning.checks import MaxError, exact_batch, exact_inputs, exact_integers
+from alexconv.precisions import ANY, PRECISIONS, TILE, USUAL, WALK, Bound
 from alexconv.shapes import WORKLOADS, Conv
 
 CONV = Conv(C=6, H=9, W=11, M=3, R=3, S=2, U=2)

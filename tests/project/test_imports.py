@@ -13,7 +13,8 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LINKED = {"kernels", "cpu_reference", "reports"}  # links in the package to folders of the checkout
 # A folder of the package is a part, with everything in it; the other modules form two parts.
-BASICS = ["code", "data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
+BASICS = ["code", "data", "errors", "files", "machine", "messages", "options", "parallel", "paths"]
+BASICS += ["precisions", "shapes"]
 COMMANDS = ["ceilings", "compare", "merge", "new", "reference", "run", "assignment", "__main__"]
 
 # Besides itself, basics, and the package's version.

@@ -320,4 +320,14 @@ def test_records_without_comparisons_give_a_page_that_says_so(tmp_path: Path) ->
     assert all(each.met is None for each in goals(data))
     parts: dict[str, Callable[[Frontier], str]] = frontier.PARTS
     unmeasured = {name for name, part in parts.items() if part(data) == frontier.NOT_MEASURED}
-    assert unmeasured == set(parts) - {"goals", "cuda-cores-floors", "tensor-cores-floors"}
+    assert unmeasured == set(parts) - {"goals", "classes", "cuda-cores-floors", "tensor-cores-floors"}
+    assert parts["classes"](data).count(frontier.NOT_MEASURED) == len(CONTRACTS)
+
+
+def test_the_table_of_contracts_has_every_class() -> None:
+    page = (ROOT / "docs" / "frontier.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("|") and " layout: " in line]
+    rows = [line.strip("| ").split(" | ") for line in lines]
+    layouts = [f"{each.title.split()[0]} layout: {each.layout}, {each.dtype}" for each in CONTRACTS]
+    expected = [(each.name, text, f"`{each.peer}`") for each, text in zip(CONTRACTS, layouts, strict=True)]
+    assert [(name, layout, cudnn.partition(",")[0]) for name, layout, _, cudnn in rows] == expected

@@ -1,10 +1,15 @@
 """The precision page's tables, from made records, and that the page is what the results say."""
 
 import re
+from dataclasses import replace
+from math import sqrt
 from pathlib import Path
+
+import pytest
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
+from alexconv.precisions import ANY, PRECISIONS, TF32, WALK
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import precision
 from alexconv.reports.frontier import NOT_MEASURED
@@ -54,6 +59,21 @@ def test_the_table_of_classes_names_their_tensor_core_rungs():
     for rung in LADDER:
         if rung.family in ("mma", "wgmma"):
             assert f"`{rung.name}`" in rows[rung.precision]
+
+
+def test_the_pages_for_users_name_every_class():
+    names = [f"`{name}`" for name in PRECISIONS]
+    assert f"What {', '.join(names[:-1])} and {names[-1]} promise" in (ROOT / "docs" / "precision.md").read_text()
+    assert f"| `precision` | {', '.join(names)};" in (ROOT / "docs" / "library.md").read_text()
+
+
+def test_formulas_give_the_bounds():
+    """The page's formulas are those of the code, for classes that are not on it too."""
+    grown = replace(TF32, growth=3, reach=2)
+    for each in (*(row.guarantee for row in PRECISIONS.values()), grown):
+        for kind, steps in ((ANY, f"2 K + {each.any_steps}"), (WALK, f"{each.walk} sqrt(K) + {each.walk_steps}")):
+            text = re.sub(r"(?<=[\d)]) (?=[\d(Ks])", " * ", precision.factor(each, steps)).replace("^", "**")
+            assert eval(text, {"K": 100, "sqrt": sqrt}) == pytest.approx(each.bound(100, kind).factor, rel=1e-12), text
 
 
 def test_the_table_of_exceptions_is_the_ladders():

@@ -21,7 +21,7 @@ from alexconv.files import write_json
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
-from alexconv.planning.checks import PRECISIONS
+from alexconv.precisions import PRECISIONS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import __main__ as tune
@@ -516,7 +516,7 @@ def test_a_damaged_best_is_reported_and_not_used(tmp_path, cache):
 
 def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape():
     conv = replace(LENET.layer(2), C=7, R=3, S=2, U=3)
-    for precision in auto.ON_HOST:
+    for precision in PRECISIONS:
         served = {precision, *PRECISIONS[precision].stricter}
         for executor in (MadeUpGpu(), HostExecutor()):
             found = auto.preferences(executor, conv, 3, precision)
@@ -528,10 +528,10 @@ def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape()
 def test_single_channel_images_go_to_rungs_without_fp16_terms():
     first, second = LENET.layer(1), LENET.layer(2)
     assert (first.C, second.C) == (1, 12)
-    assert auto.preferences(MadeUpGpu(), second, 1000, "fp32")[0].rung.name in auto.SPLIT
+    assert auto.preferences(MadeUpGpu(), second, 1000, "fp32")[0].rung.splits_floats
     for N in (1, 1000):
-        names = [bound.rung.name for bound in auto.preferences(MadeUpGpu(), first, N, "fp32")]
-        assert not set(names[: len(names) - 3]) & set(auto.SPLIT)
+        found = [bound.rung for bound in auto.preferences(MadeUpGpu(), first, N, "fp32")]
+        assert [rung.splits_floats for rung in found] == [False] * (len(found) - 3) + [True] * 3
 
 
 def test_a_run_of_auto_records_the_rung_that_it_stands_for(tmp_path, cache):

@@ -1,0 +1,79 @@
+"""A layer in the form that wgmma takes: NHWC, a multiple of eight channels, and stride 1; ``blocked.cuh``."""
+
+from collections.abc import Callable
+from math import ceil
+
+from alexconv.kernels.geometry import HALF, round_up
+from alexconv.kernels.problem import Problem
+from alexconv.shapes import Conv
+
+CHUNK = 8  # fp16 values in 16 bytes: the unit of TMA strides
+STAGE_TAPS = 64  # a row of 128 bytes
+ROW_BYTES = STAGE_TAPS * HALF
+WGMMA_ROWS, MMA_K = 64, 16  # M and K of one wgmma
+
+Gathers = Callable[[Conv], bool]  # whether TMA gathers single taps of a layer
+LEAST_GATHERED = 16  # least channels for which a stride is gathered, not blocked
+
+
+def needs_gather(conv: Conv) -> bool:
+    """Whether strides or dilation cannot be blocked as squares of pixels."""
+    return conv.V != 0 or conv.dilation != (1, 1)
+
+
+def never(conv: Conv) -> bool:
+    """For rungs that need whole rows: ``GATHER_NEVER``."""
+    return False
+
+
+def as_it_lies(conv: Conv) -> bool:
+    """For an unprepared input: ``GATHER_AS_IT_LIES``."""
+    return needs_gather(conv) or any(conv.padding) or conv.U > 1
+
+
+def where_it_pays(conv: Conv) -> bool:
+    """For a prepared input: ``GATHER_WHERE_IT_PAYS``."""
+    if pointwise(conv):
+        return False
+    full_stages = any(conv.padding) and conv.C % STAGE_TAPS == 0
+    return needs_gather(conv) or (conv.C >= LEAST_GATHERED if conv.U > 1 else full_stages)
+
+
+def pointwise(conv: Conv) -> bool:
+    """Whether filters are 1 x 1: a prepared input then has only the pixels that they use."""
+    return conv.R == conv.S == 1
+
+
+def side(conv: Conv, gathers: Gathers = never) -> int:
+    """Rows and columns of the squares of pixels that become one."""
+    return 1 if gathers(conv) or (pointwise(conv) and gathers is not as_it_lies) else conv.U
+
+
+def blocked_c(conv: Conv, gathers: Gathers = never) -> int:
+    """Channels of the blocked layer: those of all pixels of a square, rounded up to a multiple of eight."""
+    return round_up(conv.C * side(conv, gathers) ** 2, CHUNK)
+
+
+def blocked_rs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
+    """Rows and columns of a blocked filter."""
+    return ceil(conv.R / side(conv, gathers)), ceil(conv.S / side(conv, gathers))
+
+
+def blocked_hw(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
+    """Rows and columns of a blocked plane."""
+    if gathers(conv):
+        return conv.H, conv.W
+    R, S = blocked_rs(conv)
+    return conv.E + R - 1, conv.F + S - 1
+
+
+def runs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
+    """Runs of K, and taps of one: a row of a blocked filter, or a tap's channels where taps are gathered."""
+    R, S = blocked_rs(conv, gathers)
+    channels = blocked_c(conv, gathers)
+    return (R * S, channels) if gathers(conv) else (R, S * channels)
+
+
+def tiles(p: Problem) -> int:
+    """Tiles of the batch's product."""
+    return ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) * ceil(p.conv.M / p["TILE_FILTERS"])
