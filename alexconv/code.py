@@ -14,6 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 PACKAGE = "alexconv"
@@ -26,6 +27,7 @@ BY_VALUE = (
     "alexconv.records",
     "alexconv.precisions.PRECISIONS",
 )
+PARSING = Lock()  # threads share the recursion depth of CPython's AST constructor (python/cpython#106905)
 ELSEWHERE = ""  # the name of a module's statements that define nothing
 
 Definition = tuple[str, str]  # module and name
@@ -95,6 +97,12 @@ def reached(*roots: Definition) -> set[Definition]:
 @cache
 def definitions(module: str) -> Module:
     """The definitions of one of this project's modules."""
+    with PARSING:
+        return parsed(module)
+
+
+def parsed(module: str) -> Module:
+    """``definitions`` of a module, without the cache."""
     source = source_of(module)
     tree, rows = ast.parse(source), list(statements(source))
     own = Module({}, {}, {})

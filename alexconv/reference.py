@@ -13,13 +13,12 @@ from alexconv.cluster.connection import connected
 from alexconv.cluster.pool import Pool
 from alexconv.cluster.reference import compute
 from alexconv.cluster.worker import Request
-from alexconv.cpu_reference.cache import FLOAT32, CachedReference, ensure
-from alexconv.data import UNIFORM
+from alexconv.cpu_reference.cache import CachedReference, LayerData, ensure
 from alexconv.errors import UsageError
 from alexconv.machine import dgemm_flops
 from alexconv.options import exits_cleanly, program
 from alexconv.planning.points import ALL_LAYERS, parse_batches, parse_layers, workload_named
-from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.shapes import WORKLOADS, Workload
 
 HOST = "host"  # the executor of workers that need no GPU
 _IMAGES_PER_READ = 32
@@ -69,10 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes: list[_Outcome] = []
     with Progress(N * len(layers)) as progress:
         for layer in layers:
-            before = N * len(outcomes)
-            outcomes.append(
-                _build(workload.name, layer, workload.layer(layer), N, options.seed, options.check, progress, before)
-            )
+            of = LayerData(workload.name, layer, workload.layer(layer), options.seed)
+            outcomes.append(_build(of, N, progress, N * len(outcomes), check=options.check))
     _print_table(outcomes, N)
     return 0
 
@@ -81,7 +78,7 @@ def _over_workers(options: argparse.Namespace, workload: Workload, layers: Seque
     """Builds the layers in the caches of a cluster's workers; an outcome for each, with the seconds of all workers."""
     if options.check:
         raise UsageError("--check: not with --cluster")
-    places = [((workload.name, layer, workload.layer(layer), options.seed, UNIFORM, FLOAT32), N) for layer in layers]
+    places = [(LayerData(workload.name, layer, workload.layer(layer), options.seed), N) for layer in layers]
     with (
         Progress(0) as progress,
         connected(options.cluster, HOST) as client,
@@ -96,28 +93,18 @@ def _over_workers(options: argparse.Namespace, workload: Workload, layers: Seque
     ]
 
 
-def _build(
-    workload: str, layer: int, conv: Conv, N: int, seed: int, check: bool, progress: Progress, before: int
-) -> _Outcome:
+def _build(of: LayerData, N: int, progress: Progress, before: int, *, check: bool) -> _Outcome:
     """Builds a layer; ``before`` counts the images of earlier layers."""
-    progress.start(f"{workload} layer {layer}")
+    progress.start(f"{of.workload} layer {of.layer}")
     start = perf_counter()
-    cached = ensure(
-        workload,
-        layer,
-        conv,
-        N,
-        seed,
-        progress=lambda done, total: progress.reach(before + N - total + done),
-        say=progress.say,
-    )
+    cached = ensure(of, N, progress=lambda done, total: progress.reach(before + N - total + done), say=progress.say)
     if check:
         _read_back(cached)
     progress.reach(before + N)
     work = cached.work
-    flop = 2 * conv.macs(work.images)
+    flop = 2 * of.conv.macs(work.images)
     seconds = perf_counter() - start
-    return _Outcome(str(layer), work.images, seconds, work.convolution_s, flop, cached.bytes_on_disk())
+    return _Outcome(str(of.layer), work.images, seconds, work.convolution_s, flop, cached.bytes_on_disk())
 
 
 def _read_back(cached: CachedReference) -> None:

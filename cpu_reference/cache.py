@@ -16,7 +16,7 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv
 
 Progress = Callable[[int, int], None]  # images done, images to do
-Inputs = tuple[str, int, Conv, int, str, str]  # workload, layer, shape, seed, data set and type
 
 # Inputs and outputs of the images computed at once.  A killed process loses at most two blocks: the one it computes
 # and the one it writes.
@@ -43,6 +42,37 @@ _HDF5_FORMAT = ("v110", "v110")  # the oldest format in which HDF5 checksums its
 
 # What h5py raises, depending on which byte of a file is wrong.
 _HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+
+
+class LayerData(NamedTuple):
+    """A layer's images, filters and biases: those of a data set, from a seed, rounded to a type."""
+
+    workload: str
+    layer: int
+    conv: Conv
+    seed: int = 0
+    data_set: str = data.UNIFORM
+    dtype: str = FLOAT32
+
+    def images(self, first: int, last: int) -> NDArray[np.float32]:
+        """Images ``first`` to ``last - 1``, float32 ``[last - first][C][H][W]``."""
+        x = data.images(self.workload, self.layer, self.conv, first, last, self.seed, self.data_set)
+        return rounded(x, self.dtype)
+
+    def filters(self) -> NDArray[np.float32]:
+        """The filters, float32 ``[M][C][R][S]``."""
+        return rounded(data.filters(self.workload, self.layer, self.conv, self.seed, self.data_set), self.dtype)
+
+    def biases(self) -> NDArray[np.float32] | None:
+        """The bias of each filter, float32 ``[M]``; None for a layer without one."""
+        if not self.conv.bias:
+            return None
+        return rounded(data.biases(self.workload, self.layer, self.conv, self.seed, self.data_set), self.dtype)
+
+    @property
+    def usual(self) -> bool:
+        """Whether data set and type are the defaults, which the files of older versions do not state."""
+        return (self.data_set, self.dtype) == (data.UNIFORM, FLOAT32)
 
 
 class DamagedReference(AlexconvError):
@@ -70,15 +100,10 @@ class Work:
 class CachedReference:
     """A layer's reference outputs, images ``first`` to N - 1, on disk.  ``ensure`` makes it and fills in ``work``."""
 
-    workload: str
-    layer: int
-    conv: Conv
+    of: LayerData
     N: int
-    seed: int
     folder: Path
     say: Say
-    data: str = data.UNIFORM
-    dtype: str = FLOAT32
     first: int = 0
     work: Work = Work(0, 0.0)
 
@@ -117,7 +142,7 @@ class CachedReference:
         return [*runs, (covered, self.N)] if covered < self.N else runs
 
     def _read(self, first: int, last: int) -> NDArray[np.float32]:
-        y = np.empty(self.conv.y_shape(last - first), np.float32)
+        y = np.empty(self.of.conv.y_shape(last - first), np.float32)
         covered = first
         for part in self._parts():
             if part.first <= covered < min(part.last, last):
@@ -138,7 +163,7 @@ class CachedReference:
     @property
     def _must_be_finite(self) -> bool:
         """Whether no output can be NaN or infinite."""
-        return self.data == data.UNIFORM
+        return self.of.data_set == data.UNIFORM
 
     @contextmanager
     def _opened(self, part: _Part) -> Iterator[Any]:
@@ -157,7 +182,7 @@ class CachedReference:
                 if wrong := [name for name in wanted if found.get(name) != wanted[name]]:
                     raise ValueError(f"wrong {', '.join(wrong)}")
                 dataset = file[_DATASET]
-                shape = self.conv.y_shape(part.last - part.first)
+                shape = self.of.conv.y_shape(part.last - part.first)
                 if (dataset.shape, dataset.dtype, dataset.fletcher32) != (shape, np.float32, True):
                     raise ValueError("wrong array")
                 yield dataset
@@ -169,27 +194,19 @@ class CachedReference:
 
         Text has a fixed length: HDF5 keeps other text outside its checksums and can hang on a damaged byte there.
         """
-        other = {} if self._usual else {"data": np.bytes_(self.data.encode()), "dtype": np.bytes_(self.dtype.encode())}
+        of = self.of
+        other = {} if of.usual else {"data": np.bytes_(of.data_set.encode()), "dtype": np.bytes_(of.dtype.encode())}
         return {
             **other,
-            "workload": np.bytes_(self.workload.encode()),
-            "layer": self.layer,
-            "seed": np.bytes_(str(self.seed).encode()),  # any size: HDF5 integers have 64 bits
-            **self.conv.facts(),
+            "workload": np.bytes_(of.workload.encode()),
+            "layer": of.layer,
+            "seed": np.bytes_(str(of.seed).encode()),  # any size: HDF5 integers have 64 bits
+            **of.conv.facts(),
             "first": first,
             "last": last,
             "code": np.bytes_(_code().encode()),
-            "inputs": np.bytes_(_fingerprint(*self._inputs(), first).encode()),
+            "inputs": np.bytes_(_fingerprint(of, first).encode()),
         }
-
-    @property
-    def _usual(self) -> bool:
-        """Whether data and type are the defaults, which files of older versions do not state."""
-        return (self.data, self.dtype) == (data.UNIFORM, FLOAT32)
-
-    def _inputs(self) -> Inputs:
-        """What inputs and filters depend on, except the images' numbers."""
-        return self.workload, self.layer, self.conv, self.seed, self.data, self.dtype
 
     def _check_attributes(self, part: _Part) -> None:
         with self._opened(part):
@@ -198,7 +215,7 @@ class CachedReference:
     def _check_data(self, part: _Part) -> None:
         self._check_attributes(part)
         for image in range(part.first, part.last):
-            self._read_part(part, image, image + 1, np.empty(self.conv.y_shape(1), np.float32))
+            self._read_part(part, image, image + 1, np.empty(self.of.conv.y_shape(1), np.float32))
 
     def _is_complete(self) -> bool:
         """Whether files with the right attributes hold all N images."""
@@ -229,15 +246,15 @@ class CachedReference:
         """Computes the images that no file holds, block by block, each block a file; needs the lock."""
         missing = self._missing()
         total = sum(last - first for first, last in missing)
-        _refuse_full_disk(self.folder, 4 * total * self.conv.M * self.conv.E * self.conv.F)
-        w, bias = filters(*self._inputs()), biases(*self._inputs())
+        _refuse_full_disk(self.folder, 4 * total * self.of.conv.M * self.of.conv.E * self.of.conv.F)
+        w, bias = self.of.filters(), self.of.biases()
         with ThreadPoolExecutor(1) as writer:  # one block is written while the next is computed
             writing: Future[None] | None = None
             done, seconds = 0, 0.0
-            for first, last in (block for run in missing for block in _blocks(self.conv, *run)):
-                x = images(*self._inputs(), first, last)
+            for first, last in (block for run in missing for block in _blocks(self.of.conv, *run)):
+                x = self.of.images(first, last)
                 start = perf_counter()
-                y = reference(self.conv, x, w, bias)
+                y = reference(self.of.conv, x, w, bias)
                 seconds += perf_counter() - start
                 if writing:
                     writing.result()
@@ -254,9 +271,9 @@ class CachedReference:
 
         Several processes may compute blocks of a layer at the same time.
         """
-        x, w, bias = images(*self._inputs(), first, last), filters(*self._inputs()), biases(*self._inputs())
+        x, w, bias = self.of.images(first, last), self.of.filters(), self.of.biases()
         start = perf_counter()
-        y = reference(self.conv, x, w, bias)
+        y = reference(self.of.conv, x, w, bias)
         seconds = perf_counter() - start
         with locked(self.folder, self.say):
             if any(low < last and first < high for low, high in self._missing()):
@@ -275,64 +292,51 @@ class CachedReference:
 
 
 def ensure(
-    workload: str,
-    layer: int,
-    conv: Conv,
-    N: int,
-    seed: int = 0,
-    data_set: str = data.UNIFORM,
-    dtype: str = FLOAT32,
-    *,
-    first: int = 0,
-    progress: Progress | None = None,
-    say: Say = print_to_stderr,
+    of: LayerData, N: int, *, first: int = 0, progress: Progress | None = None, say: Say = print_to_stderr
 ) -> CachedReference:
     """The reference of a layer's images ``first`` to N - 1; those that the cache lacks are computed and added.
 
-    Inputs and filters are those of a data set, rounded to ``dtype``.  A process that finds another one computing waits
-    for it.  ``progress`` gets images done and to do, ``say`` a line for each damaged file.  Raises UsageError when the
-    cache cannot be written or N is below 1.
+    A process that finds another one computing waits for it.  ``progress`` gets images done and to do, ``say`` a line
+    for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
     """
-    cached = _located((workload, layer, conv, seed, data_set, dtype), first, N, say)
+    cached = _located(of, first, N, say)
     if not cached._is_complete():
         return replace(cached, work=cached._rebuild(cached._check_attributes, progress))
     return cached
 
 
-def blocks_missing(inputs: Inputs, N: int) -> list[tuple[int, int]]:
+def blocks_missing(of: LayerData, N: int) -> list[tuple[int, int]]:
     """The blocks of a layer's first N images that the cache lacks, for ``compute_block``; damaged files are removed."""
-    cached = _located(inputs, 0, N, print_to_stderr)
+    cached = _located(of, 0, N, print_to_stderr)
     if cached._is_complete():
         return []
     with locked(cached.folder, print_to_stderr):
         cached._remove_damaged(cached._check_attributes)
-        return [block for run in cached._missing() for block in _blocks(cached.conv, *run)]
+        return [block for run in cached._missing() for block in _blocks(of.conv, *run)]
 
 
-def compute_block(inputs: Inputs, first: int, last: int) -> float:
+def compute_block(of: LayerData, first: int, last: int) -> float:
     """Computes images ``first`` to ``last - 1`` and adds them to the cache; the seconds that the convolution took."""
-    return _located(inputs, first, last, print_to_stderr)._add(first, last)
+    return _located(of, first, last, print_to_stderr)._add(first, last)
 
 
-def _located(inputs: Inputs, first: int, N: int, say: Say) -> CachedReference:
+def _located(of: LayerData, first: int, N: int, say: Say) -> CachedReference:
     """A layer's folder in the cache; raises UsageError when it cannot be written or N is not above ``first``."""
-    workload, layer, conv, seed, data_set, dtype = inputs
     if first >= N:
         raise UsageError(f"a batch has at least 1 image, not {N - first}")
-    shape = "-".join(f"{letter}{size}" for letter, size in conv.facts().items())
-    kind = "".join(f"-{word}" for word, usual in ((data_set, data.UNIFORM), (dtype, FLOAT32)) if word != usual)
-    folder = cache_dir("reference") / f"{workload}-{layer}-{shape}{kind}-seed{seed}-{_code()}"
+    shape = "-".join(f"{letter}{size}" for letter, size in of.conv.facts().items())
+    kind = "".join(f"-{word}" for word, usual in ((of.data_set, data.UNIFORM), (of.dtype, FLOAT32)) if word != usual)
+    folder = cache_dir("reference") / f"{of.workload}-{of.layer}-{shape}{kind}-seed{of.seed}-{_code()}"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
-    return CachedReference(workload, layer, conv, N, seed, folder, say, data_set, dtype, first)
+    return CachedReference(of, N, folder, say, first)
 
 
 def _code() -> str:
     """Digest of the code that computes inputs and outputs."""
-    inputs = ((__name__, name) for name in ("images", "filters", "biases"))
-    return code_digest(("alexconv.cpu_reference.reference", "reference"), *inputs)
+    return code_digest(("alexconv.cpu_reference.reference", "reference"), (__name__, "LayerData"))
 
 
 def _blocks(conv: Conv, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -354,23 +358,6 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
         )
 
 
-def images(
-    workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str, first: int, last: int
-) -> NDArray[np.float32]:
-    """Images ``first`` to ``last - 1``, float32 ``[last - first][C][H][W]``, rounded to a type."""
-    return rounded(data.images(workload, layer, conv, first, last, seed, data_set), dtype)
-
-
-def filters(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str) -> NDArray[np.float32]:
-    """The filters, float32 ``[M][C][R][S]``, rounded to a type."""
-    return rounded(data.filters(workload, layer, conv, seed, data_set), dtype)
-
-
-def biases(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str) -> NDArray[np.float32] | None:
-    """The bias of each filter, float32 ``[M]``, rounded to a type; None for a layer without one."""
-    return rounded(data.biases(workload, layer, conv, seed, data_set), dtype) if conv.bias else None
-
-
 def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
     """Values rounded to a type, as float32; those beyond its range become infinite."""
     with np.errstate(over="ignore"):
@@ -378,7 +365,6 @@ def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=256)
-def _fingerprint(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str, image: int) -> str:
+def _fingerprint(of: LayerData, image: int) -> str:
     """Hash of a layer's filters and one image, so that changed inputs are noticed even under an unchanged version."""
-    of_layer = workload, layer, conv, seed, data_set, dtype
-    return sha256(images(*of_layer, image, image + 1).tobytes() + filters(*of_layer).tobytes()).hexdigest()
+    return sha256(of.images(image, image + 1).tobytes() + of.filters().tobytes()).hexdigest()

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple, Protocol
 
 from alexconv.cluster.pool import Pool, Task, Worker
 from alexconv.cluster.worker import Request
-from alexconv.cpu_reference.cache import Inputs, blocks_missing, compute_block
-from alexconv.measuring.runner import Place, place_of
+from alexconv.cpu_reference.cache import LayerData, blocks_missing, compute_block
+from alexconv.measuring.runner import data_of
 from alexconv.planning.points import PeerPoint, Point
 
-Needed = tuple[Inputs, int]  # what inputs depend on, and the number of images
+Needed = tuple[LayerData, int]  # and the number of images
 
 
 class Computed(NamedTuple):
@@ -33,21 +33,19 @@ class Progress(Protocol):
 
 def places_of(points: Iterable[Point | PeerPoint], seed: int) -> list[Needed]:
     """The references that points need: of each layer for its largest batch."""
-    largest: dict[Place, int] = {}
+    largest: dict[LayerData, int] = {}
     for point in points:
-        place = place_of(point)
-        largest[place] = max(largest.get(place, 0), point.N)
-    return [
-        ((workload, layer, conv, seed, data, dtype), N) for (workload, layer, conv, data, dtype), N in largest.items()
-    ]
+        of = data_of(point, seed)
+        largest[of] = max(largest.get(of, 0), point.N)
+    return list(largest.items())
 
 
-def missing(request: Request, places: Sequence[Needed]) -> list[tuple[Inputs, int, int]]:
+def missing(request: Request, places: Sequence[Needed]) -> list[tuple[LayerData, int, int]]:
     """The blocks of images that this worker's cache lacks: inputs, first image, and one past the last."""
     return [(inputs, first, last) for inputs, N in places for first, last in blocks_missing(inputs, N)]
 
 
-def add_block(request: Request, inputs: Inputs, first: int, last: int) -> float:
+def add_block(request: Request, inputs: LayerData, first: int, last: int) -> float:
     """Computes a block and adds it to this worker's cache; returns the seconds of its convolution."""
     return compute_block(inputs, first, last)
 
@@ -57,7 +55,7 @@ def blocks_of(
 ) -> list[Task]:
     """Tasks for all blocks that the worker's cache lacks, for any worker with that cache."""
 
-    def task(block: tuple[Inputs, int, int]) -> Task:
+    def task(block: tuple[LayerData, int, int]) -> Task:
         return Task(
             "a reference",
             add_block,
@@ -76,7 +74,7 @@ def compute(pool: Pool, places: Sequence[Needed], progress: Progress) -> list[Co
     of_inputs = {inputs: (inputs, N) for inputs, N in places}
     tasks: list[Task] = []
 
-    def done(seconds: float, block: tuple[Inputs, int, int]) -> None:
+    def done(seconds: float, block: tuple[LayerData, int, int]) -> None:
         inputs, first, last = block
         before = costs[of_inputs[inputs]]
         costs[of_inputs[inputs]] = Computed(before.images + last - first, before.convolution_s + seconds)

@@ -14,11 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from alexconv.cpu_reference.cache import LayerData
 from alexconv.executors.interface import Executor, OpenedRung, Values
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.geometry import FLOAT
 from alexconv.machine import peak_memory
-from alexconv.measuring.runner import Layer, Place, Runner, Settings, attempted, place_of
+from alexconv.measuring.runner import Layer, Runner, Settings, attempted, data_of
 from alexconv.parallel import each_image
 from alexconv.planning.points import Point
 from alexconv.records.store import Record, digest
@@ -90,17 +91,16 @@ def run_block(runner: Runner, point: Point, images: Images, meet: Meet) -> Recor
         return repeat(lambda: as_figures(opened.buffers.run()), runner.settings.seconds)
 
     def measured() -> Record:
-        layer = layer_of(place_of(point), last, runner.settings.seed, first)
+        layer = layer_of(data_of(point, runner.settings.seed), first, last)
         return runner.measured(part, runner.plan(part), layer, ready, again)
 
     return {**attempted(part, "", measured), "outputs": "".join(digests)}
 
 
 @lru_cache(maxsize=1)
-def layer_of(place: Place, last: int, seed: int, first: int) -> Layer:
-    """Inputs and reference of some images; the last are cached for the next rung."""
-    workload, layer, conv, data, dtype = place
-    return Layer(workload, layer, conv, last, seed, data, dtype, first)
+def layer_of(of: LayerData, first: int, last: int) -> Layer:
+    """Inputs and reference of images ``first`` to ``last - 1``; the last are cached for the next rung."""
+    return Layer(of, last, first)
 
 
 def image_digest(y: Values) -> str:

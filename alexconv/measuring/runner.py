@@ -6,13 +6,13 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from alexconv.code import code_of
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
-from alexconv.cpu_reference.cache import FLOAT32, CachedReference, biases, ensure, filters, images
+from alexconv.cpu_reference.cache import FLOAT32, CachedReference, LayerData, ensure
 from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
@@ -53,29 +53,29 @@ class Layer:
     A shard's layer holds images ``first`` to N - 1 only.
     """
 
-    workload: str
-    number: int
-    conv: Conv
+    of: LayerData
     N: int
-    seed: int
-    data: str = UNIFORM
-    dtype: str = FLOAT32  # inputs and filters are rounded to it
     first: int = 0
+
+    @property
+    def conv(self) -> Conv:
+        """The layer's shape."""
+        return self.of.conv
 
     @cached_property
     def x(self) -> Values:
         """float32 ``[N][C][H][W]``."""
-        return images(self.workload, self.number, self.conv, self.seed, self.data, self.dtype, self.first, self.N)
+        return self.of.images(self.first, self.N)
 
     @cached_property
     def w(self) -> Values:
         """float32 ``[M][C][R][S]``."""
-        return filters(self.workload, self.number, self.conv, self.seed, self.data, self.dtype)
+        return self.of.filters()
 
     @cached_property
     def bias(self) -> Values | None:
         """float32 ``[M]``, where the layer has one."""
-        return biases(self.workload, self.number, self.conv, self.seed, self.data, self.dtype)
+        return self.of.biases()
 
     @cached_property
     def reference(self) -> Values:
@@ -84,8 +84,7 @@ class Layer:
 
     def compute_reference(self) -> CachedReference:
         """Computes what the reference cache lacks."""
-        of_layer = self.workload, self.number, self.conv, self.N, self.seed, self.data, self.dtype
-        return ensure(*of_layer, first=self.first) if self.first else ensure(*of_layer)
+        return ensure(self.of, self.N, first=self.first)
 
     @cached_property
     def norms(self) -> tuple[Values, Values]:
@@ -100,15 +99,15 @@ class Layer:
 
     def check(self, y: Outputs, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
         """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, and the tolerance for its data."""
-        bound = bound_on(self.data, precision, self.conv.K, atomic_additions)
+        bound = bound_on(self.of.data_set, precision, self.conv.K, atomic_additions)
         return self.error(y, bound), bound.factor
 
     @cached_property
     def baselines(self) -> dict[str, Baseline]:
         """CPU times of the layer: serial C++ on one core, if there is a compiler, and BLAS on all cores."""
-        found = {"blas": blas_time(self.workload, self.number, self.conv)}
+        found = {"blas": blas_time(self.of.workload, self.of.layer, self.conv)}
         with suppress(MissingTool):
-            found["serial"] = serial_time(self.workload, self.number, self.conv)
+            found["serial"] = serial_time(self.of.workload, self.of.layer, self.conv)
         return found
 
     def cpu_times(self, N: int) -> Record:
@@ -172,24 +171,14 @@ def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bo
     return PRECISIONS[precision].bound(K, DATA_SETS[data].kind, atomic_additions)
 
 
-class Place(NamedTuple):
-    """What determines a point's inputs besides N and the seed."""
-
-    workload: str
-    number: int
-    conv: Conv
-    data: str
-    dtype: str
-
-
-def place_of(point: Point | PeerPoint) -> Place:
-    """The point's place.
+def data_of(point: Point | PeerPoint, seed: int) -> LayerData:
+    """The data of a point's layer.
 
     Uniform inputs are float32 for every rung, rounded to its type when they are uploaded.  Other data, which may exceed
     the range of fp16, has the rung's type from the start.
     """
     dtype = point.entry.dtype if point.kind is Kind.RUNG and point.data != UNIFORM else FLOAT32
-    return Place(point.workload, point.layer, point.conv, point.data, dtype)
+    return LayerData(point.workload, point.layer, point.conv, seed, point.data, dtype)
 
 
 class Runner:
@@ -198,25 +187,23 @@ class Runner:
     def __init__(self, executor: Executor, points: Iterable[Point | PeerPoint], settings: Settings) -> None:
         self.executor, self.settings = executor, settings
         self._host_memory = available_memory()
-        self._largest: dict[Place, int] = {}
+        self._largest: dict[LayerData, int] = {}
         for point in points:
             if not self.beyond_host_memory(point):
-                place = place_of(point)
-                self._largest[place] = max(self._largest.get(place, 0), point.N)
-        self._layer: tuple[Place, Layer] | None = None
+                of = data_of(point, settings.seed)
+                self._largest[of] = max(self._largest.get(of, 0), point.N)
+        self._layer: Layer | None = None
 
     def layer(self, point: Point | PeerPoint) -> Layer:
         """Data of the point's layer; only the last layer's is kept."""
-        place = place_of(point)
-        if self._layer is None or self._layer[0] != place:
+        if self._layer is None or self._layer.of != data_of(point, self.settings.seed):
             self.executor.free_cached_arrays()
-            self._layer = place, self._layer_of(point)
-        return self._layer[1]
+            self._layer = self._layer_of(point)
+        return self._layer
 
     def _layer_of(self, point: Point | PeerPoint) -> Layer:
-        place = place_of(point)
-        workload, number, conv, data, dtype = place
-        return Layer(workload, number, conv, self._largest[place], self.settings.seed, data, dtype)
+        of = data_of(point, self.settings.seed)
+        return Layer(of, self._largest[of])
 
     def beyond_host_memory(self, point: Point | PeerPoint) -> str | None:
         """Why host memory cannot hold the point's inputs, on floats and integers, reference and output, or None."""
@@ -237,7 +224,7 @@ class Runner:
 
     def time_cpu(self, workload: str, number: int, conv: Conv) -> None:
         """Times the CPU on a layer, unless the cache has its times."""
-        Layer(workload, number, conv, 1, self.settings.seed).make("baselines")
+        Layer(LayerData(workload, number, conv, self.settings.seed), 1).make("baselines")
 
     def compute_reference(self, point: Point | PeerPoint) -> None:
         """Computes the reference of the point's layer for the run's largest batch, into the cache."""

@@ -117,7 +117,7 @@ class TorchRunner:
         with self._ready(point.rung):
             needed = self._bytes_needed(point)
             if point.entry.is_product:
-                best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].seed), point)
+                best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].of.seed), point)
                 peer |= best.pop("found")
             else:
                 variants = [True, False] if any(layer.conv.pad for layer in layers) else [True]
@@ -341,7 +341,7 @@ def exact_of(
     """``Work.exact`` of convolutions."""
     N = int(operands[0].x.shape[0])
     images, wrong = min(N, EXACT_IMAGES), 0
-    given = [integers(layer.conv, images, precision, layer.seed, not transforms) for layer in layers]
+    given = [integers(layer.conv, images, precision, layer.of.seed, not transforms) for layer in layers]
     for each, (x, w, bias, _) in zip(operands, given, strict=True):
         each.put(torch, x, w, bias)
     for output, layer, numbers in zip(run(), layers, given, strict=True):

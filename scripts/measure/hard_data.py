@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from alexconv import conv2d
+from alexconv.cpu_reference.cache import LayerData
 from alexconv.data import DATA_SETS
 from alexconv.errors import AlexconvError
 from alexconv.executors import choose_executor
@@ -77,7 +78,7 @@ def compared(executor: Executor, seconds: float) -> Iterator[Record]:
             if (precision, layer) not in names:
                 continue
             inputs = made.setdefault(
-                dtype, Layer("alexnet", layer, WORKLOADS["alexnet"].layer(layer), N, 0, data, dtype)
+                dtype, Layer(LayerData("alexnet", layer, WORKLOADS["alexnet"].layer(layer), 0, data, dtype), N)
             )
             layout = RUNGS[names[precision, layer]].layout
             x, w = from_study(inputs.x.astype(dtype), layout), inputs.w.astype(dtype)

@@ -16,7 +16,7 @@ from attack_size import drawing, keep, shares
 from report_records import record
 
 from alexconv.compiling.compiled import compiled
-from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.cache import LayerData, ensure
 from alexconv.files import read_json
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.records.store import RecordFile, read
@@ -79,8 +79,8 @@ def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(share: int
         kills += killed_after(process, draw.uniform(0.5, 2.5))
         N, layer = 3, number % 2 + 1
         conv = Conv(C=1, H=7 + number, W=6, M=3, R=3, S=2)
-        once = ensure("test", layer, conv, N).read(0, N)
-        wrong += not np.array_equal(once, ensure("test", layer, conv, N).read(0, N))
+        once = ensure(LayerData("test", layer, conv), N).read(0, N)
+        wrong += not np.array_equal(once, ensure(LayerData("test", layer, conv), N).read(0, N))
         for file in cache.glob("reference/*/*.h5"):
             wrong += file.stat().st_size == 0
     keep("kill -9 of the reference at a random moment", kills, "files that are there and not whole", wrong)
@@ -164,7 +164,7 @@ def test_a_damaged_reference_never_gives_other_outputs(share: int, cache: Path) 
     lines: list[str] = []
 
     def reference() -> np.ndarray:
-        return ensure("test", 1, SMALL, 2, say=lines.append).read(0, 2)
+        return ensure(LayerData("test", 1, SMALL), 2, say=lines.append).read(0, 2)
 
     expected, draw, wrong = reference(), drawing(share), 0
     (file,) = cache.glob("reference/*/*.h5")

@@ -15,7 +15,7 @@ from points import batch_of, point_of
 
 from alexconv.compiling import nvcc
 from alexconv.cpu_reference import baseline
-from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.cache import LayerData, ensure
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.runtime import HostRuntime
@@ -77,7 +77,7 @@ class World:
             "record of a GPU": records[0],
             "record of a CPU": records[1],
             "tuned constants": tuning.key(gpu, self.rung, CONV, N),
-            "reference": ensure(WORKLOAD, LAYER, CONV, N, self.seed).folder.name,
+            "reference": ensure(LayerData(WORKLOAD, LAYER, CONV, self.seed), N).folder.name,
             "baseline": baseline._conditions("serial C++", tool, self.serial, WORKLOAD, LAYER, CONV),
         }
 

@@ -126,13 +126,14 @@ def test_the_measured_peak_is_the_plan(rung: str, budget: int, tmp_path: Path) -
 HOST = """
 import resource, sys
 from math import prod
+from alexconv.cpu_reference.cache import LayerData
 from alexconv.measuring.runner import Layer
 from alexconv.shapes import WORKLOADS
 
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
 N, conv = int(sys.argv[1]), WORKLOADS["alexnet"].layer(1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-layer = Layer("alexnet", 1, conv, N, 0)
+layer = Layer(LayerData("alexnet", 1, conv), N)
 layer.make("x", "w", "reference", "norms")
 needed = 4 * (prod(conv.x_shape(N)) + 2 * prod(conv.y_shape(N)))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, needed)

@@ -18,7 +18,7 @@ from clusters import HOST, POINTS, STUDY, cluster_of, headers, kill_one, names, 
 from alexconv import machine, reference, run
 from alexconv.cluster.connection import import_distributed
 from alexconv.cluster.shards import TYPE as SHARDS
-from alexconv.cpu_reference.cache import blocks_missing, compute_block, ensure
+from alexconv.cpu_reference.cache import LayerData, blocks_missing, compute_block, ensure
 from alexconv.cpu_reference.reference import reference as convolution
 from alexconv.data import filters, images
 from alexconv.errors import MissingTool, UsageError
@@ -167,17 +167,17 @@ def test_blocks_of_the_reference_are_those_of_one_process(address, capsys, monke
     assert reference.main([*words, "--cluster", address]) == 0
     assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "270", "0"]
     conv = WORKLOADS["lenet-86-k7"].layer(1)
-    inputs = ("lenet-86-k7", 1, conv, OWN_SEED, "uniform", "float32")
-    assert blocks_missing(inputs, 270) == [(0, 256), (256, 270)]
-    for block in reversed(blocks_missing(inputs, 270)):
-        compute_block(inputs, *block)
-    assert blocks_missing(inputs, 270) == []
-    whole = ensure(*inputs[:3], 270, OWN_SEED)
+    of = LayerData("lenet-86-k7", 1, conv, OWN_SEED)
+    assert blocks_missing(of, 270) == [(0, 256), (256, 270)]
+    for block in reversed(blocks_missing(of, 270)):
+        compute_block(of, *block)
+    assert blocks_missing(of, 270) == []
+    whole = ensure(of, 270)
     assert whole.work.images == 0
     ours = whole.read(200, 270)
     x = images("lenet-86-k7", 1, conv, 200, 270, OWN_SEED)
     assert np.array_equal(ours, convolution(conv, x, filters("lenet-86-k7", 1, conv, OWN_SEED)))
-    part = ensure(*inputs[:3], 300, OWN_SEED, first=280)
+    part = ensure(of, 300, first=280)
     assert part.work.images == 20
     with pytest.raises(ValueError, match="not among 280 to 299"):
         part.read(0, 300)

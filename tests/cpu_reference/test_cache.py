@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from alexconv import data
 from alexconv.cpu_reference import cache as cache_module
-from alexconv.cpu_reference.cache import CachedReference, DamagedReference, ensure
+from alexconv.cpu_reference.cache import CachedReference, DamagedReference, LayerData, ensure
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import UsageError
 from alexconv.files import TEMPORARY_SUFFIX
@@ -60,19 +60,19 @@ def files(cached: CachedReference) -> list[Path]:
 
 
 def test_a_larger_batch_computes_only_the_missing_images(computed: list[int]) -> None:
-    one = ensure("test", 1, CONV, 1).read(0, 1)
-    ensure("test", 1, CONV, 20)
-    cached = ensure("test", 1, CONV, 32)
+    one = ensure(LayerData("test", 1, CONV), 1).read(0, 1)
+    ensure(LayerData("test", 1, CONV), 20)
+    cached = ensure(LayerData("test", 1, CONV), 32)
     assert computed == [1, 7, 8, 4, 4, 8]
     assert_right(cached)
-    assert ensure("test", 1, CONV, 9).work.images == 0
+    assert ensure(LayerData("test", 1, CONV), 9).work.images == 0
     assert sum(computed) == 32
     np.testing.assert_array_equal(one[0], cached.read(0, 32)[0])
 
 
 def test_every_range_reads_its_own_images() -> None:
-    ensure("test", 1, CONV, 3)
-    cached = ensure("test", 1, CONV, 19)
+    ensure(LayerData("test", 1, CONV), 3)
+    cached = ensure(LayerData("test", 1, CONV), 19)
     whole = cached.read(0, 19)
     for first in range(20):
         for last in range(first, 20):
@@ -85,38 +85,38 @@ def test_every_range_reads_its_own_images() -> None:
 def test_progress_reports_each_computed_block_only() -> None:
     heard: list[tuple[int, int]] = []
     for _ in range(2):
-        ensure("test", 1, CONV, 20, progress=lambda done, total: heard.append((done, total)))
+        ensure(LayerData("test", 1, CONV), 20, progress=lambda done, total: heard.append((done, total)))
     assert heard == [(8, 20), (16, 20), (20, 20)]
 
 
 def test_layers_seeds_shapes_and_code_do_not_mix(computed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ensure("test", 1, CONV, 2).read(0, 2)
+    first = ensure(LayerData("test", 1, CONV), 2).read(0, 2)
     others = [
-        ensure("test", 2, CONV, 2),
-        ensure("other", 1, CONV, 2),
-        ensure("test", 1, CONV, 2, seed=1),
-        ensure("test", 1, CONV, 2, seed=2**70),
+        ensure(LayerData("test", 2, CONV), 2),
+        ensure(LayerData("other", 1, CONV), 2),
+        ensure(LayerData("test", 1, CONV, 1), 2),
+        ensure(LayerData("test", 1, CONV, 2**70), 2),
     ]
     assert all(not np.array_equal(first, other.read(0, 2)) for other in others)
-    ensure("test", 1, Conv(C=2, H=7, W=6, M=3, R=3, S=2, U=1), 2)
+    ensure(LayerData("test", 1, Conv(C=2, H=7, W=6, M=3, R=3, S=2, U=1)), 2)
     with monkeypatch.context() as patch:
         edit_code(patch, "alexconv.cpu_reference.reference", "product += bias", "product -= bias")
-        ensure("test", 1, CONV, 2)
+        ensure(LayerData("test", 1, CONV), 2)
         edit_code(patch, "alexconv.data", "generator.random(", "generator.normal(")
-        ensure("test", 1, CONV, 2)
+        ensure(LayerData("test", 1, CONV), 2)
         edit_code(patch, "alexconv.data", "another number gives", "another")
-        ensure("test", 1, CONV, 2)
+        ensure(LayerData("test", 1, CONV), 2)
     forget_code()
     assert len(computed) == 8
 
 
 def test_changed_inputs_are_noticed_under_unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    ensure("test", 1, CONV, 2)
+    ensure(LayerData("test", 1, CONV), 2)
     filters = data.filters
     monkeypatch.setattr(data, "filters", lambda *key: filters(*key) / 2)
     cache_module._fingerprint.cache_clear()
     lines: list[str] = []
-    cached = ensure("test", 1, CONV, 2, say=lines.append)
+    cached = ensure(LayerData("test", 1, CONV), 2, say=lines.append)
     cache_module._fingerprint.cache_clear()
     assert len(lines) == 1
     assert "wrong inputs" in lines[0]
@@ -202,37 +202,37 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_reported_in_one_line_and_rebuilt(damage: Callable[[Path], None], computed: list[int]) -> None:
-    cached = ensure("test", 1, CONV, 20)
+    cached = ensure(LayerData("test", 1, CONV), 20)
     before = list(computed)
     damage(files(cached)[0])
     lines: list[str] = []
-    cached = ensure("test", 1, CONV, 20, say=lines.append)
+    cached = ensure(LayerData("test", 1, CONV), 20, say=lines.append)
     assert_right(cached)
     assert len(lines) == 1
     assert "damaged" in lines[0]
     assert "\n" not in lines[0]
     assert computed == [*before, 8]
-    assert_right(ensure("test", 1, CONV, 20, say=pytest.fail))
+    assert_right(ensure(LayerData("test", 1, CONV), 20, say=pytest.fail))
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, garbage, wrong_seed, not_finite, Path.unlink])
 def test_damage_after_opening_is_noticed_on_reading(damage: Callable[[Path], None]) -> None:
     lines: list[str] = []
-    cached = ensure("test", 1, CONV, 20, say=lines.append)
+    cached = ensure(LayerData("test", 1, CONV), 20, say=lines.append)
     damage(files(cached)[1])
     assert_right(cached)
     assert len(lines) == (0 if damage is Path.unlink else 1)
 
 
 def test_a_removed_folder_is_rebuilt() -> None:
-    cached = ensure("test", 1, CONV, 4)
+    cached = ensure(LayerData("test", 1, CONV), 4)
     shutil.rmtree(cached.folder)
     assert_right(cached)
 
 
 def test_no_flipped_byte_gives_wrong_data() -> None:
     conv = Conv(C=1, H=2, W=2, M=1, R=1, S=1)
-    cached = ensure("tiny", 1, conv, 2)
+    cached = ensure(LayerData("tiny", 1, conv), 2)
     (file,) = files(cached)
     whole, right = file.read_bytes(), cached.read(0, 2)
     noticed = 0
@@ -248,7 +248,7 @@ def test_no_flipped_byte_gives_wrong_data() -> None:
 
 
 def test_a_file_that_cannot_be_rebuilt_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = ensure("test", 1, CONV, 4, say=lambda line: None)
+    cached = ensure(LayerData("test", 1, CONV), 4, say=lambda line: None)
     monkeypatch.setattr(CachedReference, "_rebuild", lambda *_: None)
     flip(files(cached)[0])
     with pytest.raises(DamagedReference, match="images-00000-00004"):
@@ -257,18 +257,18 @@ def test_a_file_that_cannot_be_rebuilt_is_an_error(monkeypatch: pytest.MonkeyPat
 
 def test_a_full_disk_and_a_folder_that_is_a_file_are_one_line(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="at least 1 image"):
-        ensure("test", 1, CONV, 0)
+        ensure(LayerData("test", 1, CONV), 0)
     with pytest.raises(UsageError, match=r"needs .* bytes and .* has .* bytes free"):
-        ensure("test", 1, CONV, 10**15)
+        ensure(LayerData("test", 1, CONV), 10**15)
     monkeypatch.setattr(Path, "write_bytes", no_space)
     with pytest.raises(UsageError, match="No space left"):
-        ensure("test", 1, CONV, 2)
+        ensure(LayerData("test", 1, CONV), 2)
     gc.collect()  # what the traceback held; a buffer still exported would be reported here, in this test
     shutil.rmtree(cache)
     (cache / "reference").parent.mkdir()
     (cache / "reference").touch()
     with pytest.raises(UsageError, match="cannot create the cache folder"):
-        ensure("test", 1, CONV, 2)
+        ensure(LayerData("test", 1, CONV), 2)
 
 
 def no_space(*_: object, **__: object) -> None:
@@ -285,7 +285,7 @@ def counted(conv, x, w, bias):
     print("computed", len(x), flush=True)
     return computing(conv, x, w)
 cache.reference = counted
-cached = cache.ensure("test", 1, {conv}, {N})
+cached = cache.ensure(cache.LayerData("test", 1, {conv}), {N})
 assert cached.read(0, {N}).shape[0] == {N}
 """
 
@@ -300,7 +300,7 @@ def test_concurrent_processes_compute_each_image_once() -> None:
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert sum(int(line.split()[1]) for output in outputs for line in output.splitlines()) == 400
-    assert_right(ensure("test", 1, CONV, 400, say=pytest.fail))
+    assert_right(ensure(LayerData("test", 1, CONV), 400, say=pytest.fail))
 
 
 def test_a_killed_process_leaves_a_usable_cache(cache: Path, computed: list[int]) -> None:
@@ -313,7 +313,7 @@ def test_a_killed_process_leaves_a_usable_cache(cache: Path, computed: list[int]
     (folder,) = (cache / "reference").iterdir()
     (folder / f"images-00000-00008.h5.0123{TEMPORARY_SUFFIX}").write_bytes(b"half a file")
     kept = max(int(file.stem.split("-")[2]) for file in folder.glob("*.h5"))
-    cached = ensure("test", 1, CONV, kept + 8, say=pytest.fail)
+    cached = ensure(LayerData("test", 1, CONV), kept + 8, say=pytest.fail)
     assert sum(computed) == 8
     assert not list(folder.glob(f"*{TEMPORARY_SUFFIX}"))
     assert_right(cached)
@@ -322,13 +322,13 @@ def test_a_killed_process_leaves_a_usable_cache(cache: Path, computed: list[int]
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_each_data_set_and_type_has_its_own_reference_with_nan_and_infinities(dtype):
     shape = Conv(C=2, H=7, W=6, M=6, R=3, S=2)
-    folders = {ensure("test", 1, shape, 4).folder}
+    folders = {ensure(LayerData("test", 1, shape), 4).folder}
     for name in data.DATA_SETS:
         x, w = data.images("test", 1, shape, 0, 4, data=name), data.filters("test", 1, shape, data=name)
         with np.errstate(over="ignore"):
             x, w = (values.astype(dtype).astype(np.float32) for values in (x, w))
-        cached = ensure("test", 1, shape, 4, data_set=name, dtype=dtype, say=pytest.fail)
-        for found in (cached, ensure("test", 1, shape, 4, data_set=name, dtype=dtype, say=pytest.fail)):
+        cached = ensure(LayerData("test", 1, shape, 0, name, dtype), 4, say=pytest.fail)
+        for found in (cached, ensure(LayerData("test", 1, shape, 0, name, dtype), 4, say=pytest.fail)):
             np.testing.assert_array_equal(found.read(0, 4), reference(shape, x, w))
         assert cached.read(0, 4).dtype == np.float32
         assert data.DATA_SETS[name].finite or np.isnan(cached.read(0, 4)).any()

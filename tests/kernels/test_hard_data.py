@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rung_runs import DEEP, compile_ahead, run_once, whole
 
-from alexconv.cpu_reference.cache import FLOAT32
+from alexconv.cpu_reference.cache import FLOAT32, LayerData
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.executors import choose_executor
 from alexconv.executors.interface import Executor
@@ -37,7 +37,7 @@ TENSOR_CORES = ("mma", "wgmma")
 @cache
 def layer(conv: Conv, data: str, dtype: str) -> Layer:
     """Inputs and reference of a shape that belongs to no workload."""
-    return Layer("hard", 1, conv, N, 0, data, FLOAT32 if data == UNIFORM else dtype)
+    return Layer(LayerData("hard", 1, conv, 0, data, FLOAT32 if data == UNIFORM else dtype), N)
 
 
 def failures(executor, rung: Rung, conv: Conv) -> list[str]:

@@ -21,6 +21,7 @@ from ladders import planted
 from points import batch_of, point_of
 from rung_runs import DEEP, assert_exact, run_once, whole
 
+from alexconv.cpu_reference.cache import LayerData
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import LaunchError
 from alexconv.executors import choose_executor
@@ -205,7 +206,7 @@ READS_BEYOND = {"off by one"}
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught_by_both_checks(host, tmp_path, bug):
     rung = planted(*BUGS[bug], tmp_path)
-    layer = Layer("alexnet", 3, WORKLOADS["alexnet"].layer(3), 1, seed=0)
+    layer = Layer(LayerData("alexnet", 3, WORKLOADS["alexnet"].layer(3)), 1)
     chosen = {"CHANNELS": 2}
     y = run_or_fault(host, layer.x, layer.w, whole(rung, layer.conv, 1, **chosen), bug)
     assert y is None or not layer.error(y).passes(PRECISIONS[rung.precision].tolerance(layer.conv.K))

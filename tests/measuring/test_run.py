@@ -307,9 +307,9 @@ from alexconv import run
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import runner
 computed, opened, limited = runner.ensure, HostExecutor.open, []
-def ensure(*arguments):
+def ensure(*arguments, **options):
     limits.end()
-    return computed(*arguments)
+    return computed(*arguments, **options)
 def open(self, *arguments):
     limited.append(len(limits.running))
     return opened(self, *arguments)

@@ -12,7 +12,7 @@ import pytest
 from alexconv import files, paths
 from alexconv.compiling.compiled import compiled
 from alexconv.cpu_reference.baseline import blas_time
-from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.cache import LayerData, ensure
 from alexconv.errors import CompileError, UsageError
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.paths import CACHE_VARIABLE, cache_dir
@@ -97,7 +97,7 @@ def test_another_file_in_a_librarys_place_is_replaced_or_reported(cache: Path, t
 @pytest.mark.parametrize("what", ODD)
 def test_another_file_in_a_references_place_is_reported_and_replaced(cache: Path, what: str) -> None:
     def reference() -> np.ndarray:
-        return ensure("test", 1, SMALL, 2, say=lines.append).read(0, 2)
+        return ensure(LayerData("test", 1, SMALL), 2, say=lines.append).read(0, 2)
 
     lines: list[str] = []
     whole = reference()

@@ -3,8 +3,10 @@
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
+from time import sleep
 from types import CodeType, FrameType
 
 import pytest
@@ -182,3 +184,18 @@ def test_every_name_of_every_module_can_be_followed() -> None:
             if file.stem != "__init__" and not module.startswith(BY_VALUE):
                 for name in definitions(module).tokens:
                     assert (module, name) in reached((module, name))
+
+
+def test_modules_are_parsed_one_at_a_time(monkeypatch):
+    running, most = [], []
+
+    def parsed(module):
+        running.append(module)
+        most.append(len(running))
+        sleep(0.01)
+        running.remove(module)
+
+    monkeypatch.setattr(code, "parsed", parsed)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(code.definitions.__wrapped__, ["a", "b", "c", "d"]))
+    assert most == [1] * 4
