@@ -9,11 +9,12 @@ from rich.table import Column, Table
 from alexconv.kernels.problem import Device
 from alexconv.planning.points import Point
 from alexconv.predict import predictions
+from alexconv.predict.disassembly import ALWAYS, BYTES, Instruction
 from alexconv.predict.gpu import of_device
 from alexconv.predict.predictions import KernelCache, PointPrediction, predict_points, recorded
 from alexconv.records.store import Record, RecordWriter
 
-LINES_SHOWN, STALLS_SHOWN = 16, 3
+LINES_SHOWN, STALLS_SHOWN, LEAST_SHARE = 16, 3, 0.001
 
 
 def show_predictions(console: Console, point_predictions: Iterable[PointPrediction]) -> None:
@@ -62,6 +63,30 @@ def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache
         console.print(table)
 
 
-def _reasons(line: predictions.LineCost) -> Iterator[str]:
-    largest = sorted(line.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
-    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= 0.001)
+def show_machine_code(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:
+    """The instructions (SASS) of each launch, with their source lines, their share of warp cycles, and their stalls."""
+    if prediction.reason:
+        return
+    kernels = cache(prediction.bound, prediction.gpu)
+    for launch in prediction.launches:
+        code = kernels[launch.entry].code
+        console.print(f"{launch.entry}: machine code, % of its warps' cycles, source line, stalls", soft_wrap=True)
+        for number, (instruction, cost) in enumerate(zip(code, predictions.costs(kernels[launch.entry], launch))):
+            share = f"{100 * cost.cycles:5.1f}" if cost.cycles >= LEAST_SHARE else "     "
+            text = f"{guarded(instruction):48}{share}  {cost.place:28}{', '.join(_reasons(cost))}"
+            line = f"{number * BYTES:04x}  {text}"
+            console.print(line.rstrip(), soft_wrap=True, markup=False, highlight=False)
+
+
+def guarded(instruction: Instruction) -> str:
+    """An instruction's text with its predicate, as nvdisasm writes it."""
+    guard = instruction.guard
+    if guard.number == ALWAYS and not guard.inverted:
+        return instruction.text
+    number = "T" if guard.number == ALWAYS else guard.number
+    return f"@{'!' if guard.inverted else ''}{guard.kind}{number} {instruction.text}"
+
+
+def _reasons(cost: predictions.Cost) -> Iterator[str]:
+    largest = sorted(cost.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
+    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= LEAST_SHARE)
