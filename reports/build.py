@@ -25,6 +25,7 @@ from alexconv.reports import (
     networks,
     precision,
     readme,
+    recording,
     scaling,
     trust,
 )
@@ -38,6 +39,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
+RACE = Path("host", "race.cast")  # the recording of a race that is found without a GPU
 GPU = Path("alexconv", "predict", "gpus", "h200.toml")
 
 Parts = Mapping[str, str]  # what stands between a page's markers, by their names
@@ -84,6 +86,7 @@ def texts(report: Report) -> dict[Path, str]:
     files = {Path(page): updated(Path(page).read_text(), parts(RESULTS)) for page, parts in PAGES.items()}
     files |= readme.drawings(files_in(RESULTS))
     files |= {TERMINAL / f"{name}.svg": commands.picture(RESULTS / run) for name, run in SCREENS.items()}
+    files[TERMINAL / "race.svg"] = recording.picture(RESULTS / RACE)
     files |= {BOOK / name: text for name, text in book.pages(RESULTS)}
     files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
     files[REPORT / MARKDOWN] = markdown(report)

@@ -21,7 +21,7 @@ from alexconv.reports.style import FAMILIES, INK, look
 PART = "families"  # the name of the markers
 CUDNN = "cuDNN"
 TYPE = 17  # points: legible on a phone, where the figure is half as wide
-ROW = 0.47  # inches
+ROW = 0.4  # inches
 ROOM = 2.6  # of a log axis, as a factor: for values beside marks
 
 
@@ -97,18 +97,25 @@ def described(levels: Sequence[Level], peer: float | None) -> str:
 
 def draw(title: str, levels: Sequence[Level], peer: float | None) -> Figure:
     """A dot for each family on a log axis, its time beside it."""
-    figure = Figure(figsize=(7.2, 1.5 + ROW * len(levels)), layout="constrained")
+    figure = Figure(figsize=(7.2, 1.3 + ROW * len(levels)), layout="constrained")
     axes = figure.subplots()
     axes.set_xscale("log")
     for y, level in enumerate(levels):
         axes.plot(level.value, y, "o", color=level.look.colour, markersize=13)
         axes.annotate(
-            shown(level.value), (level.value, y), (13, 0), textcoords="offset points", va="center_baseline", fontsize=TYPE
+            shown(level.value),
+            (level.value, y),
+            (13, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=TYPE,
         )
     if peer:
         axes.axvline(peer, color=INK, linewidth=2, linestyle="--", zorder=0)
         text = f"{CUDNN} {shown(peer)}"
-        axes.annotate(text, (peer, len(levels) - 1), (9, 0), textcoords="offset points", va="center_baseline", fontsize=TYPE)
+        axes.annotate(
+            text, (peer, len(levels) - 1), (9, 0), textcoords="offset points", va="center_baseline", fontsize=TYPE
+        )
     values = [level.value for level in levels]
     axes.set_xlim(min(values) / 1.4, max(values) * ROOM)
     axes.set_yticks(range(len(levels)), [level.label for level in levels], fontsize=TYPE)

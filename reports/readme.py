@@ -38,6 +38,7 @@ FOLDER = Path("docs", "figures")  # beside the README
 CLASSES = tuple(contract for contract in CONTRACTS if not contract.goals.stricter)
 TILE = next(contract for contract in CONTRACTS if contract.goals.stricter)  # the weaker bound on fp32
 FIRST, REST = LAYERS[:1], LAYERS[1:]
+NO_LAYOUT = "not measured in cuDNN's faster layout"
 FFT = "fft2d"  # in the names of cuDNN's kernels
 COMPUTES = {
     "fp32": "float32 arrays; three fp16 products on tensor cores for each fp32 product, with fp32's [error bound]"
@@ -58,8 +59,8 @@ def headline(data: Measurements, found: Frontier) -> str:
     rows = [row(source, contract) for contract in CLASSES]
     columns = ("class", "five layers", "layer 1", "layers 2 to 5", "ours, ms", "cuDNN, ms")  # a phone shows the first
     what = (
-        f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}, against cuDNN at its best. Kernel "
-        f"time; the naive kernel takes {shown(start)} ms."
+        f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}, against cuDNN at its best. "
+        f"Kernel time; the naive kernel takes {shown(start)} ms."
     )
     return "\n".join([what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(found, source))])
 
@@ -96,21 +97,21 @@ def against(ours: Points, theirs: Points, figures: Sequence[str] = ("kernel",)) 
 def notes(found: Frontier, source: Source) -> Iterator[str]:
     """What the classes compute and promise, where cuDNN is faster, other ways to compare, and the machine."""
     for contract in CLASSES:
-        errors = [largest(points) for points in (source.bests(contract, MANY), at_best(source, contract))]
-        yield f"**{contract.name}**: {COMPUTES[contract.name]}; largest error {' / '.join(map(shown, errors))} (cuDNN)."
+        own, peers = (shown(largest(each)) for each in (source.bests(contract, MANY), at_best(source, contract)))
+        yield f"**{contract.name}**: {COMPUTES[contract.name]}; largest error {own}, cuDNN's {peers}."
     yield from filter(None, (losses(source, contract) for contract in CLASSES))
     if loaded := found.sustained:
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
         for words, figures in ways.items():
-            sides = ((each, loaded.bests(each, MANY), at_best_layout(source, loaded, each)) for each in CLASSES)
-            ratios = [f"{each.name} {against(*both, figures) or 'not measured'}" for each, *both in sides]
-            yield f"**{words}**: {', '.join(ratios)}."
+            ratios = {
+                each.name: against(loaded.bests(each, MANY), at_best_layout(source, loaded, each), figures)
+                for each in CLASSES
+            }
+            yield f"**{words}**: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
     if len(found.strict) == len(LAYERS):
         peer = plan_peer(FP32, strict=True)
-        ours, theirs = (
-            [pick(found.strict[layer], layer) for layer in LAYERS]
-            for pick in (lambda file, n: file.best(FP32, n, MANY), lambda file, n: file.named(peer, n, MANY))
-        )
+        ours = [found.strict[layer].best(FP32, layer, MANY) for layer in LAYERS]
+        theirs = [found.strict[layer].named(peer, layer, MANY) for layer in LAYERS]
         yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {against(ours, theirs)}."
     yield cuda_cores(source)
     yield machine(found, source)
@@ -141,7 +142,9 @@ def machine(found: Frontier, source: Source) -> str:
     """Versions, card and clocks."""
     peer = next(point.record["peer"] for point in at_best(source, FP32) if point)
     device = source.device
-    every = [point for contract in CLASSES for point in found.sustained.bests(contract, MANY)] if found.sustained else []
+    every = (
+        [point for contract in CLASSES for point in found.sustained.bests(contract, MANY)] if found.sustained else []
+    )
     clocks = [point.clock for point in every if point and point.clock]
     loaded = f" ({min(clocks):,.0f} to {max(clocks):,.0f} back to back)" if clocks else ""
     return (

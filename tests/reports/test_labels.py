@@ -216,9 +216,8 @@ def expected(key: str) -> list[str]:
     return []
 
 
-def of_ladder(workload: str | None) -> list[str]:
+def of_ladder(workload: str) -> list[str]:
     """The shortest time of each family, and for AlexNet also of mixes and cuDNN."""
-    workload = workload or "alexnet"
     found = lines(f"{workload}-waterfall")
     families: dict[str, list[str]] = {}
     for rung in LADDER:
@@ -230,6 +229,17 @@ def of_ladder(workload: str | None) -> list[str]:
         row = summary[contract.title]
         numbers += [csv_shown(row["N=128, ms"]), f"{peer_title(contract.peer)}, {csv_shown(row['cuDNN, ms'])}"]
     return numbers
+
+
+def of_families() -> list[str]:
+    """The times of docs/frontier.md's families, and cuDNN's."""
+    page = (ROOT / "docs" / "frontier.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| .* \| ([\d.]+) \| [^|]* \|$", page.partition("families: begin")[2], re.MULTILINE)
+    times = dict(rows[: len(FAMILIES) + 1])
+    return [*(times[family] for family in FAMILIES), f"cuDNN {times['cuDNN']}", "Only wgmma beats cuDNN in fp32", UNIT]
+
+
+UNIT = "ms for AlexNet's five layers, 128 images (log)"
 
 
 def of_layer(workload: str, number: str) -> list[str]:
@@ -344,7 +354,8 @@ def of_mapping() -> list[str]:
 
 KINDS: dict[str, Callable[..., list[str]]] = {
     r"layer-(.*)-(\d)-ladder": of_layer,
-    r"(?:(.*)-)?ladder": of_ladder,
+    r"(.*)-ladder": of_ladder,
+    r"families": of_families,
     r"(ece408-\d+)-waterfall": of_study,
     r"(.*)-waterfall": of_waterfall,
     r"alexnet-cudnn": of_cudnn,
