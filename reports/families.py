@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.records.statistics import faster
 from alexconv.records.store import read
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.charts import Level
-from alexconv.reports.comparison import FP32, LAYERS, MANY, Frontier, gather, hot, quickest, total
+from alexconv.reports.comparison import FP32, LAYERS, MANY, Frontier, gather, hot, quickest, speed, total
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.ladder import family_technique
 from alexconv.reports.measurements import Measured, Measurements, card_of, measurements
@@ -54,8 +53,7 @@ def table(data: Measurements, found: Frontier) -> str:
     for family, points in of_families(data, found).items():
         ms = total(points)
         names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
-        speed = faster(peer / ms) if peer and ms else None
-        rows.append((family, family_technique(family), ", ".join(names) or None, ms, speed))
+        rows.append((family, family_technique(family), ", ".join(names) or None, ms, speed(ms, peer)))
         others = [point for point in points if point and source and point not in source.points]
         if source and others:
             here = {data.cards.get(point.record["device"]) for point in others} == {card_of(source.device)}

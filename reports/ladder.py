@@ -18,7 +18,7 @@ from alexconv.reports.comparison import (
     largest,
     peer_title,
 )
-from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.elements import Cell, Faster, Plot, Section, Table
 from alexconv.reports.measurements import (
     KERNELS,
     Measurements,
@@ -98,11 +98,8 @@ def gains_table(measurements: Measurements, workload: str) -> Table:
     N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
     columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
-    title = f"{workload}: gain of each rung over its parent, N={N} (×)"
-    caption = (
-        "Parent's kernel time over the rung's: above 1 is a gain. Both come from one run where any holds both, else "
-        "from two runs on cards of the same kind."
-    )
+    title = f"{workload}: each rung against its parent, N={N}"
+    caption = "Kernel times, both of one run where any holds both, else of two runs on cards of the same kind."
     return Table(f"{workload}-gains", title, caption, columns, gain_rows(measurements, workload, N))
 
 
@@ -114,7 +111,7 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
         if rung and rung.parent and series.transfer == measurements.transfer:
             parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
             found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
-            gains = [gain for gain, _ in found]
+            gains = [Faster(gain) if gain else None for gain, _ in found]
             if any(gains):
                 together = all(same for gain, same in found if gain)
                 rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))

@@ -7,7 +7,7 @@ import matplotlib
 
 from alexconv.kernels.ladder import LADDER
 from alexconv.planning.peers import GEMM
-from alexconv.records.statistics import Ratio, faster
+from alexconv.records.statistics import faster
 from alexconv.records.store import read
 from alexconv.reports import families
 from alexconv.reports.comparison import (
@@ -90,7 +90,7 @@ def speed(source: Source, contract: Contract, layers: Sequence[int]) -> str | No
 
 def against(ours: Points, theirs: Points, figures: Sequence[str] = ("kernel",)) -> str | None:
     """Our points over a peer's, in words; None where one is missing."""
-    ratio: Ratio | None = times_over(ours, theirs, figures)
+    ratio = times_over(ours, theirs, figures)
     return faster(1 / ratio.value) if ratio else None
 
 

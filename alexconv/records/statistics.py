@@ -80,8 +80,9 @@ class Ratio:
 def faster(ratio: float, digits: int = 3) -> str:
     """A time over ours in words, to some significant digits: ``2.29× faster``, ``1.18× slower``, ``as fast``."""
     factor, word = (ratio, "faster") if ratio >= 1 else (1 / ratio, "slower")
-    text = f"{factor:,.{max(0, digits - 1 - floor(log10(factor)))}f}"
-    return f"{text}× {word}" if text.strip("0") != "1." else "as fast"
+    rounded = float(f"{factor:.{digits}g}")
+    text = f"{rounded:,.{max(0, digits - 1 - floor(log10(rounded)))}f}"
+    return f"{text}× {word}" if rounded > 1 else "as fast"
 
 
 def faster_between(ratio: Ratio) -> str:
