@@ -225,7 +225,7 @@ def per_image(source: Source | None, contract: Contract) -> Goal:
 
 def at_least(most: float) -> str:
     """What is wanted of our time over another's, as a speed."""
-    return f"at least {faster(1 / most)}"
+    return f"{'at least' if most <= 1 else 'at most'} {faster(1 / most)}"
 
 
 def verdict(met: bool | None) -> str:

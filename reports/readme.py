@@ -40,12 +40,7 @@ TILE = next(contract for contract in CONTRACTS if contract.goals.stricter)  # th
 FIRST, REST = LAYERS[:1], LAYERS[1:]
 NO_LAYOUT = "not measured in cuDNN's faster layout"
 FFT = "fft2d"  # in the names of cuDNN's kernels
-COMPUTES = {
-    "fp32": "float32 arrays; three fp16 products on tensor cores for each fp32 product, with fp32's [error bound]"
-    "(docs/precision.md)",
-    "tf32": "float32 arrays, scaled to fp16 in the measured time: one product of 11-bit factors, fp32 sums",
-    "fp16": "fp16 arrays, fp32 sums",
-}
+PRODUCTS = {1: "one fp16 product", 3: "three fp16 products"}  # on tensor cores
 
 Points = Sequence[Measured | None]
 
@@ -60,7 +55,8 @@ def headline(data: Measurements, found: Frontier) -> str:
     columns = ("class", "five layers", "layer 1", "layers 2 to 5", "ours, ms", "cuDNN, ms")  # a phone shows the first
     what = (
         f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}, against cuDNN at its best. "
-        f"Kernel time; the naive kernel takes {shown(start)} ms."
+        f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
+        "on every finite input."
     )
     return "\n".join([what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(found, source))])
 
@@ -98,7 +94,7 @@ def notes(found: Frontier, source: Source) -> Iterator[str]:
     """What the classes compute and promise, where cuDNN is faster, other ways to compare, and the machine."""
     for contract in CLASSES:
         own, peers = (shown(largest(each)) for each in (source.bests(contract, MANY), at_best(source, contract)))
-        yield f"**{contract.name}**: {COMPUTES[contract.name]}; largest error {own}, cuDNN's {peers}."
+        yield f"**{contract.name}**: {computes(contract)}; largest error {own}, cuDNN's {peers}."
     yield from filter(None, (losses(source, contract) for contract in CLASSES))
     if loaded := found.sustained:
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
@@ -115,6 +111,14 @@ def notes(found: Frontier, source: Source) -> Iterator[str]:
         yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {against(ours, theirs)}."
     yield cuda_cores(source)
     yield machine(found, source)
+
+
+def computes(contract: Contract) -> str:
+    """What the fastest rungs of a class do."""
+    precision = contract.precision
+    factors = "" if precision.keeps_floats else f" ({precision.operands})"
+    products = f"{PRODUCTS[precision.tensor_products]} on tensor cores for each multiplication{factors}"
+    return f"{precision.dtype} in and out, {products}, {precision.sums} sums"
 
 
 def losses(source: Source, contract: Contract) -> str:
