@@ -10,6 +10,7 @@ from alexconv.precisions import PRECISIONS, LibraryGoals
 from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
+from alexconv.reports.goals import at_least
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
 OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
@@ -76,7 +77,7 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
             most, share = (ALEXNET, 1.0) if study else (goal.limit, goal.share)
             within = sum(each <= most for each in found) / len(ratios)
             geometric = faster(1 / mean(found)) + ("" if study else f" (goal {faster(1 / goal.mean)})")
-            shares = f"{within:.1%} at least {faster(1 / most)} (goal {share:.0%})"
+            shares = f"{within:.1%} {at_least(most)} (goal {share:.0%})"
             yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, Faster(1 / max(found))
 
 

@@ -116,9 +116,11 @@ def notes(found: Frontier, source: Source) -> Iterator[str]:
 def computes(contract: Contract) -> str:
     """What the fastest rungs of a class do."""
     precision = contract.precision
-    factors = "" if precision.keeps_floats else f" ({precision.operands})"
-    products = f"{PRODUCTS[precision.tensor_products]} on tensor cores for each multiplication{factors}"
-    return f"{precision.dtype} in and out, {products}, {precision.sums} sums"
+    products = f"{PRODUCTS[precision.tensor_products]} on tensor cores for each multiplication"
+    if precision.keeps_floats:
+        return f"{precision.dtype} in and out; {products}, with the bound of fp32 sums"
+    factors = f"; factors have {precision.operands}" if precision.dtype == "float32" else ""
+    return f"{precision.dtype} in and out; {products}, {precision.sums} sums{factors}"
 
 
 def losses(source: Source, contract: Contract) -> str:

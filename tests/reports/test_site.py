@@ -264,5 +264,5 @@ def test_two_files_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "kernel time of B over A in 1 points of both: 1 FASTER." in text
     written = (tmp_path / "out" / "tables" / "points.csv").read_text().splitlines()[1].split(",")
     assert written[-1] == "FASTER"
-    assert float(written[-3]) == pytest.approx(0.5)
+    assert float(written[-3]) == pytest.approx(2.0)
     assert text.count("<td data-s=") == 1
