@@ -140,18 +140,19 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
         for N in batches:
             times = [measurements.time(workload, None, N, series, figure) for figure in ("kernel", "total")]
             speedup = measurements.speedup(workload, None, N, series)
-            cells += [time.median if time else None for time in (*times, speedup)]
+            cells += [time.median if time else None for time in times]
+            cells.append(Faster(speedup.median) if speedup else None)
         points = [point for point in measurements.of(workload) if point.series == series]
         if any(cell is not None for cell in cells):
             rows.append((title_of(series), *cells, largest(points)))
         else:
             partly.append(title_of(series))
-    figures = ("kernel (ms)", "total (ms)", "speedup (×)")
+    figures = ("kernel (ms)", "total (ms)", "than serial CPU")
     columns = ("rung", *(f"N={N}, {figure}" for N in batches for figure in figures), "max error")
     absent = f" Not listed, as they take only some layers: {', '.join(partly)}." if partly else ""
     caption = (
         f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
-        "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
+        "arrays; medians of ms per batch. Speed: the total against one core's serial C++. Max error: over the norms of "
         f"patch and filter.{absent} {measurements.footnote(listed)}"
     )
     return Table(f"{workload}-rungs", f"{workload}: every rung, all layers", caption, columns, rows)

@@ -144,7 +144,7 @@ def row_claims(key: str, row: dict[str, str], points: list[Point], base: list[Po
         if row[column]:
             value = sum(ms(point, figure) for point in points)
             yield Claim("docs/report", f"{where}: {column}", row[column], value, True)
-    for column, name in (("speedup, serial (×)", "serial"), ("speedup, BLAS (×)", "blas")):
+    for column, name in (("than serial CPU", "serial"), ("than BLAS", "blas")):
         if row[column]:
             axes = [point["point"] for point in points]
             times = [cpu(base, axis["workload"], axis["layer"], axis["N"], name) or 0.0 for axis in axes]
