@@ -18,12 +18,14 @@ from alexconv.reports import (
     book,
     commands,
     course,
+    families,
     frontier,
     hazards,
     library,
     networks,
     precision,
     readme,
+    recording,
     scaling,
     trust,
 )
@@ -37,6 +39,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
+RACE = Path("host", "race.cast")  # the recording of a race that is found without a GPU
 GPU = Path("alexconv", "predict", "gpus", "h200.toml")
 
 Parts = Mapping[str, str]  # what stands between a page's markers, by their names
@@ -59,7 +62,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
-    "docs/frontier.md": of_files(frontier.parts, "*.jsonl"),
+    "docs/frontier.md": of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl"),
     "docs/hazards.md": of_files(hazards.parts, "hazard-mutants.json", "hazard-sanitizers.json"),
     "docs/library.md": of_files(library.parts, "library/*.jsonl"),
     "docs/networks.md": of_files(networks.parts, "networks/*.jsonl"),
@@ -83,6 +86,7 @@ def texts(report: Report) -> dict[Path, str]:
     files = {Path(page): updated(Path(page).read_text(), parts(RESULTS)) for page, parts in PAGES.items()}
     files |= readme.drawings(files_in(RESULTS))
     files |= {TERMINAL / f"{name}.svg": commands.picture(RESULTS / run) for name, run in SCREENS.items()}
+    files[TERMINAL / "race.svg"] = recording.picture(RESULTS / RACE)
     files |= {BOOK / name: text for name, text in book.pages(RESULTS)}
     files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
     files[REPORT / MARKDOWN] = markdown(report)

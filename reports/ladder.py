@@ -18,7 +18,7 @@ from alexconv.reports.comparison import (
     largest,
     peer_title,
 )
-from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.elements import Cell, Faster, Plot, Section, Table
 from alexconv.reports.measurements import (
     KERNELS,
     Measurements,
@@ -98,11 +98,8 @@ def gains_table(measurements: Measurements, workload: str) -> Table:
     N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
     columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
-    title = f"{workload}: gain of each rung over its parent, N={N} (×)"
-    caption = (
-        "Parent's kernel time over the rung's: above 1 is a gain. Both come from one run where any holds both, else "
-        "from two runs on cards of the same kind."
-    )
+    title = f"{workload}: each rung against its parent, N={N}"
+    caption = "Kernel times, both of one run where any holds both, else of two runs on cards of the same kind."
     return Table(f"{workload}-gains", title, caption, columns, gain_rows(measurements, workload, N))
 
 
@@ -114,7 +111,7 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
         if rung and rung.parent and series.transfer == measurements.transfer:
             parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
             found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
-            gains = [gain for gain, _ in found]
+            gains = [Faster(gain) if gain else None for gain, _ in found]
             if any(gains):
                 together = all(same for gain, same in found if gain)
                 rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))
@@ -143,18 +140,19 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
         for N in batches:
             times = [measurements.time(workload, None, N, series, figure) for figure in ("kernel", "total")]
             speedup = measurements.speedup(workload, None, N, series)
-            cells += [time.median if time else None for time in (*times, speedup)]
+            cells += [time.median if time else None for time in times]
+            cells.append(Faster(speedup.median) if speedup else None)
         points = [point for point in measurements.of(workload) if point.series == series]
         if any(cell is not None for cell in cells):
             rows.append((title_of(series), *cells, largest(points)))
         else:
             partly.append(title_of(series))
-    figures = ("kernel (ms)", "total (ms)", "speedup (×)")
+    figures = ("kernel (ms)", "total (ms)", "than serial CPU")
     columns = ("rung", *(f"N={N}, {figure}" for N in batches for figure in figures), "max error")
     absent = f" Not listed, as they take only some layers: {', '.join(partly)}." if partly else ""
     caption = (
         f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
-        "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
+        "arrays; medians of ms per batch. Speed: the total against one core's serial C++. Max error: over the norms of "
         f"patch and filter.{absent} {measurements.footnote(listed)}"
     )
     return Table(f"{workload}-rungs", f"{workload}: every rung, all layers", caption, columns, rows)

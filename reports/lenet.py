@@ -10,7 +10,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import charts, published
 from alexconv.reports.alexnet import breakdown_plot
 from alexconv.reports.charts import Dot, Line, Step, dots, lines, one
-from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.elements import Cell, Faster, Plot, Section, Table
 from alexconv.reports.measurements import (
     COPIES,
     KERNELS,
@@ -293,10 +293,8 @@ def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
         return []
     places = [*(f"layer {layer}" for layer in layers), "both layers"]
     columns = ("variant", "rung here", "N", *(f"{place}, {who}" for who in ("study", "here") for place in places))
-    title = f"{study}: gain of each variant over {baseline} (×)"
-    caption = (
-        f"The baseline's op time over the variant's, at the study's largest batch for it. {own.footnote(of=KERNELS)}"
-    )
+    title = f"{study}: each variant against {baseline}"
+    caption = f"Op times at the study's largest batch for the variant. {own.footnote(of=KERNELS)}"
     return [Table(f"{study}-gains", title, caption, columns, rows)]
 
 
@@ -306,10 +304,10 @@ def median_of(measurements: Measurements, row: Row, N: int) -> float | None:
     return time.median if time else None
 
 
-def gain(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+def gain(pairs: Sequence[tuple[float | None, float | None]]) -> Faster | None:
     """Sum of the first times over the sum of the second, or None where one is missing."""
     slow, fast = (sum_or_none([pair[side] for pair in pairs]) for side in (0, 1))
-    return slow / fast if slow and fast else None
+    return Faster(slow / fast) if slow and fast else None
 
 
 def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:

@@ -7,8 +7,10 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.precisions import PRECISIONS, LibraryGoals
+from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
-from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.elements import Cell, Faster, markdown_table
+from alexconv.reports.goals import at_least
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
 OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
@@ -74,9 +76,9 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
                 continue
             most, share = (ALEXNET, 1.0) if study else (goal.limit, goal.share)
             within = sum(each <= most for each in found) / len(ratios)
-            geometric = f"{mean(found):.3f}" + ("" if study else f" (goal {goal.mean:.2f})")
-            shares = f"{within:.1%} up to {most:.2f} (goal {share:.0%})"
-            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, max(found)
+            geometric = faster(1 / mean(found)) + ("" if study else f" (goal {faster(1 / goal.mean)})")
+            shares = f"{within:.1%} {at_least(most)} (goal {share:.0%})"
+            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, Faster(1 / max(found))
 
 
 GOAL_COLUMNS = ("precision", "layers of", "layers", "geometric mean", "share", "worst")
@@ -91,11 +93,11 @@ def layer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         error = record["error"][OURS + ours[1]]
         eager = [found[0] if (found := best(record, EAGER, who)) else None for who in (OURS, PEER)]
         where = record["precision"], record["N"], f"{record['workload']} {record['layer']}"
-        yield *where, ours[0], peer[0], ours[0] / peer[0], *eager, rung_of(record), error
+        yield *where, ours[0], peer[0], Faster(peer[0] / ours[0]), *eager, rung_of(record), error
 
 
 LAYER_COLUMNS = (
-    *("precision", "N", "layer", "ms", "cuDNN ms", "ratio", "eager ms", "eager cuDNN ms", "rung", "error / norms"),
+    *("precision", "N", "layer", "ms", "cuDNN ms", "than cuDNN", "eager ms", "eager cuDNN ms", "rung", "error / norms"),
 )
 
 
@@ -106,8 +108,9 @@ def summary_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if (found := ratio(record)) is not None:
             groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(found)
     for (precision, workload, N), ratios in groups.items():
-        faster = sum(each <= 1 for each in ratios)
-        yield precision, workload, N, len(ratios), mean(ratios), min(ratios), max(ratios), f"{faster} of {len(ratios)}"
+        speeds = [Faster(1 / each) for each in (mean(ratios), min(ratios), max(ratios))]
+        count = f"{sum(each <= 1 for each in ratios)} of {len(ratios)}"
+        yield precision, workload, N, len(ratios), *speeds, count
 
 
 SUMMARY_COLUMNS = ("precision", "network", "N", "layers", "geometric mean", "best", "worst", "not slower")
@@ -134,11 +137,11 @@ def model_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if ours and peer:
             errors = record["error"][OURS + ours[1]], record["error"][PLAIN + peer[1]]
             where = record["model"], record["precision"], record["N"]
-            yield *where, ours[0], peer[0], ours[0] / peer[0], ours[1], peer[1], *errors
+            yield *where, ours[0], peer[0], Faster(peer[0] / ours[0]), ours[1], peer[1], *errors
 
 
 MODEL_COLUMNS = (
-    *("model", "precision", "N", "ms", "torch ms", "ratio", "layout", "torch's layout"),
+    *("model", "precision", "N", "ms", "torch ms", "than torch", "layout", "torch's layout"),
     *("error / largest output", "torch's error"),
 )
 

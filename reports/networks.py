@@ -8,7 +8,7 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.precisions import PRECISIONS
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
@@ -16,8 +16,20 @@ from alexconv.shapes import WORKLOADS, Conv
 
 LIMITS = (1.0, 1.05, 1.10)
 SLOWER = 1.05  # the table of slower layers has those above this ratio
-SUMMARY = ("network", "N", "class", "layers", "geometric mean", "at most 1.00", "at most 1.05", "at most 1.10", "worst")
-MISSES = ("network", "layer", "N", "class", "shape", "ours, us", "cuDNN, us", "ratio", "rung", "where its time goes")
+AT_MOST = tuple(f"at most {faster(1 / limit)}" for limit in LIMITS[1:])
+SUMMARY = ("network", "N", "class", "layers", "geometric mean", "not slower", *AT_MOST, "worst")
+MISSES = (
+    "network",
+    "layer",
+    "N",
+    "class",
+    "shape",
+    "ours, us",
+    "cuDNN, us",
+    "than cuDNN",
+    "rung",
+    "where its time goes",
+)
 PREPARES = ("prepare_input", "pad_input")
 
 
@@ -89,7 +101,7 @@ def summary_part(beside: Sequence[Beside]) -> str:
         shares = (f"{sum(ratio <= limit for ratio in ratios) / len(ratios):.0%}" for limit in LIMITS)
         mean = exp(fsum(map(log, ratios)) / len(ratios))
         layers = f"{len(ratios)} of {len(WORKLOADS[workload].layers)}"
-        rows.append((workload, N, precision, layers, f"{mean:.2f}", *shares, f"{max(ratios):.2f}"))
+        rows.append((workload, N, precision, layers, faster(1 / mean), *shares, faster(1 / max(ratios))))
     return "\n".join(markdown_table(SUMMARY, rows)) if rows else NOT_MEASURED
 
 
@@ -97,14 +109,14 @@ def slower_part(beside: Sequence[Beside]) -> str:
     """The layers on which cuDNN is faster, the worst first."""
     slower = sorted((each for each in beside if each.ratio > SLOWER), key=lambda each: -each.ratio)
     if not slower:
-        return f"None above {SLOWER:.2f}." if beside else NOT_MEASURED
+        return f"None more than {faster(1 / SLOWER)}." if beside else NOT_MEASURED
     return "\n".join(markdown_table(MISSES, [row(each) for each in slower]))
 
 
 def row(each: Beside) -> tuple[Cell, ...]:
     """A row of the slower layers' table."""
     ours, peer = microseconds(each.ours), microseconds(each.peer)
-    times = f"{ours:.1f}", f"{peer:.1f}", f"{each.ratio:.2f}"
+    times = f"{ours:.1f}", f"{peer:.1f}", faster(1 / each.ratio)
     rung = f"`{each.ours['point']['rung']}`"
     return each.workload, each.layer, each.N, each.precision, shape(each.conv), *times, rung, reason(each)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from alexconv.records.faults import possible
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
-from alexconv.reports.elements import Cell, Section, Table, shown
+from alexconv.reports.elements import Cell, Faster, Section, Table, shown
 from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
@@ -129,7 +129,7 @@ def sums_table(workload: str, found: Sequence[tuple[Run, Row]], basis: str) -> T
         if row.layer is None
     ]
     caption = (
-        "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, over the total."
+        "Medians in ms per batch, each row of one run. Speeds: the total against serial CPU, and BLAS on all cores."
         f"{basis}"
     )
     columns = ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run")
@@ -194,7 +194,7 @@ def serial_per_image(point: Measured | None) -> str | None:
     return f"{point.workload} layer {point.layer}: {shown(ms / point.N)}" if point and ms else None
 
 
-TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "speedup, serial (×)", "speedup, BLAS (×)")
+TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "than serial CPU", "than BLAS")
 
 
 def same_rung(run: Run, row: Row) -> tuple[Run, int, str, str]:
@@ -209,4 +209,5 @@ def ends(run: Run, row: Row) -> tuple[Cell, ...]:
 
 def timed(row: Row) -> tuple[Cell, ...]:
     """Times and speedups of a row."""
-    return row.kernel, row.copies, row.total, row.speedup("total"), row.speedup("total", "blas")
+    speeds = (row.speedup("total", base) for base in ("serial", "blas"))
+    return row.kernel, row.copies, row.total, *(Faster(speed) if speed else None for speed in speeds)

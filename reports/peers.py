@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.records.statistics import Summary
+from alexconv.records.statistics import Summary, faster
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.charts import Dot, Duel
@@ -17,8 +17,8 @@ from alexconv.reports.comparison import (
     Frontier,
     Source,
     hot,
-    interval,
-    over,
+    speed,
+    speed_interval,
     times_over,
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table, shown
@@ -48,7 +48,7 @@ def headline(measurements: Measurements, found: Frontier | None) -> str:
     for contract in CONTRACTS:
         ms = source.sum_of(contract, N) if source else sum_or_none(fastest_of_layers(measurements, contract, N))
         peer = source.named_sum(contract.peer, N) if source else None
-        beside = f" ({peer / ms:.1f}× cuDNN's speed)" if ms and peer else ""
+        beside = f" ({faster(peer / ms)} than cuDNN)" if ms and peer else ""
         parts += [f"{shown(ms)} ms with the fastest {contract.name} rungs{beside}"] if ms else []
     file = Path(source.file).stem if source else ""
     runs = [run for run in measurements.runs if run.name.partition("/")[0] == file] or measurements.runs[:1]
@@ -86,7 +86,7 @@ def peers(measurements: Measurements, workload: str, found: Frontier | None) -> 
     if found and source:
         panels = [(contract.title, duels(source, contract, measurements.ladder)) for contract in CONTRACTS]
         title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
-        caption = "Right margin: our time over cuDNN's in the class's own layout. Left is faster."
+        caption = "Right margin: our time, and how many times faster than cuDNN in the class's own layout."
         classes = (class_table(found, contract) for contract in CONTRACTS)
         items = [
             *(table for table in (summary_table(found),) if table),
@@ -145,14 +145,14 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
     rows = [
         row for layer in layers for peer in others if (row := peer_row(measurements, workload, layer, N, peer, times))
     ]
-    caption = f"The rows of all layers have one rung for all of them. Above 1 the rung is faster. {runs}"
+    caption = f"The rows of all layers have one rung for all of them. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, PEER_COLUMNS, rows)
     return [*items, table]
 
 
 PEER_COLUMNS = (
     *("layer", "peer", "its name in the records", "peer (ms)"),
-    *("fastest rung, same precision", "rung (ms)", "peer / rung (×)", "95 %"),
+    *("fastest rung, same precision", "rung (ms)", "rung than peer", "95 %"),
 )
 
 
@@ -170,8 +170,8 @@ def peer_row(
     ]
     ms, rival = min(rivals, key=lambda each: (each[0], each[1].rung), default=(None, None))
     beside = points_of(measurements, workload, layer, N, rival)
-    found = times_over(points_of(measurements, workload, layer, N, peer), beside)
-    ratios = over(time.median, ms), interval(found) if rival else None
+    found = times_over(beside, points_of(measurements, workload, layer, N, peer))
+    ratios = speed(ms, time.median), speed_interval(found) if rival else None
     return label(layer), title_of(peer), peer.rung, time.median, rival.rung if rival else None, ms, *ratios
 
 

@@ -9,9 +9,9 @@ from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
-from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over
+from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over, speed
 from alexconv.reports.diagnostics import launch_cells
-from alexconv.reports.elements import Cell, Code, Page, Plot, Section, Table
+from alexconv.reports.elements import Cell, Code, Faster, Page, Plot, Section, Table
 from alexconv.reports.ladder import family_technique, gain_of, ladder_batch
 from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
 from alexconv.reports.published import Series, kernel_ms
@@ -19,8 +19,8 @@ from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
 from alexconv.shapes import WORKLOADS
 
 TIMES = (
-    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "gain over the parent", "TFLOP/s", "% of roofline"),
-    *("cuDNN, ms", "speed, cuDNN = 1", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
+    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "than its parent", "TFLOP/s", "% of roofline"),
+    *("cuDNN, ms", "than cuDNN", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
 )
 TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
 
@@ -112,7 +112,7 @@ def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, 
     if usual:
         rows = [time_row(measurements, sources, reasons, rung, point) for point in usual]
         caption = (
-            "Medians of kernel time in ms per batch. Gain: the parent's time over this rung's. cuDNN: in the class's "
+            "Medians of kernel time in ms per batch. cuDNN: in the class's "
             "layout, same run. Predicted: from the machine code and the card's ceilings, not from times."
         )
         key, samples = f"{rung.name}-times", [point.samples("kernel") for point in usual]
@@ -209,11 +209,11 @@ def time_row(
         ms,
         interval(time),
         total,
-        gain,
+        Faster(gain) if gain else None,
         point.tflops,
         reasons.share_of_roof(point),
         peer,
-        over(peer, ms),
+        speed(ms, peer),
         predicted,
         over(predicted, ms),
         theirs,

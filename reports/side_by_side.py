@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.records.statistics import Summary, summarize
+from alexconv.records.statistics import Ratio, Summary, faster_between, summarize
 from alexconv.records.store import Record, Records
 from alexconv.reports import charts
 from alexconv.reports.charts import Dot
-from alexconv.reports.elements import Cell, Page, Plot, Section, Table, shown
+from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table, shown
 from alexconv.reports.page import write as write_report
 from alexconv.reports.site import INDEX, Report
 from alexconv.reports.style import look
@@ -55,12 +55,13 @@ def table(found: Sequence[Compared], figure: str) -> Table:
         point, times = each.point, [summarize(each.before), summarize(each.after)]
         axes = (str(point[name]) for name in ("workload", "layer", "N", "transfer"))
         sides = [cell for time in times for cell in (time.median, span(time.low, time.high))]
-        rows.append((*axes, each.label, *sides, each.ratio, span(each.low, each.high), each.verdict))
+        within = faster_between(Ratio(each.ratio, each.low, each.high).inverse())
+        rows.append((*axes, each.label, *sides, Faster(1 / each.ratio), within, each.verdict))
     columns = (
         *("workload", "layer", "N", "transfer", "point", "A, ms", "A, 95 %", "B, ms", "B, 95 %"),
-        *("B / A", "B / A, 95 %", "verdict"),
+        *("B than A", "95 %", "verdict"),
     )
-    caption = f"Medians of {figure} time in ms per batch; B / A with the bootstrap's interval. The samples are B's."
+    caption = f"Medians of {figure} time in ms per batch, speeds with the bootstrap's interval. The samples are B's."
     samples = [each.after for each in found]
     filters = ("workload", "layer", "N", "transfer", "verdict")
     return Table("points", "Both files", caption, columns, rows, samples=samples, filters=filters)

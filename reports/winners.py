@@ -13,16 +13,17 @@ from alexconv.reports.comparison import (
     Frontier,
     Source,
     hot,
-    interval,
     peer_title,
     quickest,
+    speed,
+    speed_interval,
     times_over,
 )
 from alexconv.reports.elements import Cell, Table
 from alexconv.reports.measurements import Measured, Measurements, kernels_alone
 from alexconv.reports.why import Reasons
 
-COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "speed, cuDNN = 1", "95 %", "why")
+COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "than cuDNN", "95 %", "why")
 FILTERS = ("layer", "class", "N")
 MINOR = ("95 %", "samples")  # of columns
 
@@ -116,8 +117,7 @@ def row(winner: Winner, reasons: Reasons) -> tuple[Cell, ...]:
     """The cells, in the order of COLUMNS."""
     point, peer = winner.point, winner.peer
     ratio = times_over([point], [peer]) if peer else None
-    speed = ratio.inverse() if ratio else None
-    times = hot(point), hot(peer), speed.value if speed else None, interval(speed)
+    times = hot(point), hot(peer), speed(hot(point), hot(peer)), speed_interval(ratio)
     return (
         f"{point.workload} layer {point.layer}",
         winner.contract.name,

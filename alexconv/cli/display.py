@@ -29,7 +29,7 @@ from alexconv.messages import plural
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import AnyPoint, LayerSequence, Point
 from alexconv.records.labels import changed_in, label_of, rung_label
-from alexconv.records.statistics import summarize
+from alexconv.records.statistics import faster, summarize
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.records.summary import Row, rows
 
@@ -271,14 +271,14 @@ def result_tables(console: Console, records: Sequence[Record], ladder: Ladder) -
         console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
     errors = "max error: over the norms of patch and filter; of sums: over the sum of |x| |w|"
     if timed:
-        console.print(f"kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; {errors}")
+        console.print(f"kernel, copies, total: medians, ms per batch; than CPU: total against serial C++; {errors}")
     else:
         console.print(errors)
 
 
 def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table:
     """Rows as a table; without times where a CPU ran the kernels."""
-    figures = ("kernel", "copies", "total", "speedup") if timed else ()
+    figures = ("kernel", "copies", "total", "than CPU") if timed else ()
     table = Table("rung", "transfer", "layer", *figures, "max error", "of sums", "tolerance", "status", title=title)
     for row in table_rows:
         speedup = row.speedup("total")
@@ -286,7 +286,7 @@ def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table
             milliseconds(row.kernel),
             milliseconds(row.copies),
             milliseconds(row.total),
-            f"{speedup:.0f}x" if speedup else "-",
+            faster(speedup) if speedup else "-",
         ]
         table.add_row(
             row.rung,

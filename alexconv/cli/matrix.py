@@ -17,7 +17,7 @@ from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record
 
 WIDEST = 120  # columns, however wide the terminal is
@@ -144,10 +144,10 @@ def least_time(best: Mapping[tuple[int, str], float], layer: int, precision: str
 
 
 def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tuple[int, str], float]) -> str:
-    """The best peer's time over the times by layer, over the layers that have both, in percent."""
+    """The times by layer against the best peer's, over the layers that have both."""
     base = PRECISIONS[precision].peer
     pairs = [(peers[layer, base], ms) for layer, ms in times.items() if ms is not None and (layer, base) in peers]
-    return f"{100 * fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs):.0f}%" if pairs else NONE
+    return faster(fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs)) if pairs else NONE
 
 
 def show(console: Console, records: Sequence[Record], ladder: Ladder = LADDER) -> None:
@@ -217,10 +217,10 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
             Column("sum", [*sums, *(milliseconds(summed(list(times.values()))) for times in summaries.values())])
         )
     columns.append(Column("total", [*(milliseconds(line.total(layers)) for line in lines), *blank], 1))
-    columns.append(Column("speedup", [*(f"{value:.0f}x" if value else NONE for value in speedups), *blank], 2))
+    columns.append(Column("than CPU", [*(faster(value) if value else NONE for value in speedups), *blank], 2))
     if peers:
         shares = [share(every(line), line.precision, peers) for line in lines]
-        columns.append(Column("of peer", [*shares, *(share(summaries[name], name, peers) for name in precisions)], 3))
+        columns.append(Column("than peer", [*shares, *(share(summaries[name], name, peers) for name in precisions)], 3))
     columns.append(Column("class", [*(line.precision for line in lines), *blank], 0))
     yield from table(title, labels, layers, cells, columns, width)
 
@@ -345,8 +345,8 @@ def legend(records: Sequence[Record], ladder: Ladder) -> str:
         "total: host arrays to host arrays",
     ]
     if any("serial_ms" in record.get("cpu", {}) for record in records):
-        parts.append("speedup: serial C++ on one CPU core over total")
+        parts.append("than CPU: total against serial C++ on one CPU core")
     if any(family_of(record["point"]["rung"], ladder) == PEERS for record in records):
         others = ", ".join(f"{name}: {each.peer}'s" for name, each in PRECISIONS.items() if each.peer != name)
-        parts.append(f"of peer: speed as a share of the fastest peer's of the same class ({others})")
+        parts.append(f"than peer: kernels against the fastest peer of the same class ({others})")
     return "; ".join(parts)
