@@ -66,7 +66,7 @@ def errors(rung: Rung, macros: dict[str, int], headers: Path) -> list[str]:
     unit = "\n".join([*lines, f'#include "{rung.path}"\n'])
     folders = ["-I", str(headers), "-I", str(RUNTIME)]
     every_error = "-ferror-limit=0" if "clang" in compiler_version(find_cxx()) else "-fmax-errors=0"
-    command = [find_cxx(), "-std=c++17", every_error, "-fsyntax-only", "-x", "c++", *folders, "-"]
+    command = [find_cxx(), "-std=c++17", "-march=native", every_error, "-fsyntax-only", "-x", "c++", *folders, "-"]
     done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
     return re.findall(r"error: (.*)", done.stderr)
 
