@@ -55,8 +55,9 @@ def assertions(rung: Rung) -> list[str]:
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run-time's headers, precompiled."""
     folder = tmp_path_factory.mktemp("headers")
-    made = [find_cxx(), "-std=c++17", "-x", "c++-header", str(RUNTIME / HEADER), "-o", str(folder / f"{HEADER}.gch")]
-    subprocess.run(made, check=True)
+    target = folder / f"{HEADER}.gch"
+    command = [find_cxx(), "-std=c++17", "-march=native", "-x", "c++-header", str(RUNTIME / HEADER), "-o", str(target)]
+    subprocess.run(command, check=True)
     return folder
 
 
