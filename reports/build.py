@@ -49,10 +49,10 @@ def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callab
     """The parts that record files give, as a function of their folder; it raises UsageError if a file is missing."""
 
     def parts_of(results: Path) -> Parts:
-        found = {pattern: files_in(results, pattern) for pattern in patterns}
-        if missing := [pattern for pattern, files in found.items() if not files]:
+        files_of = {pattern: files_in(results, pattern) for pattern in patterns}
+        if missing := [pattern for pattern, files in files_of.items() if not files]:
             raise UsageError(f"{results} has no {', '.join(missing)}")
-        return parts([file for files in found.values() for file in files])
+        return parts([file for files in files_of.values() for file in files])
 
     return parts_of
 
@@ -128,9 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the pages or the site; with --check the exit status is 1 if a page is stale."""
     summary = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m alexconv.reports.build", description=summary)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a page is stale")
-    what.add_argument("--site", type=Path, metavar="FOLDER", help="write the site instead, into this folder")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a page is stale")
+    mode.add_argument("--site", type=Path, metavar="FOLDER", help="write the site instead, into this folder")
     options = parser.parse_args(arguments)
     if not (CHECKOUT / RESULTS).is_dir():
         raise UsageError(f"{CHECKOUT} is no checkout: it has no record files")

@@ -128,7 +128,7 @@ CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(", re.DO
 
 def plain(text: str) -> str:
     """Text escaped for Markdown: no HTML, links or images; in code, which has none, nothing is escaped."""
-    return CODE_OR_MARKUP.sub(lambda found: ESCAPED.get(found[0], found[0]), text)
+    return CODE_OR_MARKUP.sub(lambda match: ESCAPED.get(match[0], match[0]), text)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:

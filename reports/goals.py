@@ -42,7 +42,7 @@ class Goal:
     """One line of the table: ``met`` is None where something was not measured."""
 
     number: int
-    what: str
+    subject: str
     wanted: str
     met: bool | None = None
     ours: str | None = None
@@ -54,42 +54,42 @@ class Goal:
     def row(self) -> tuple[Cell, ...]:
         """The cells, in the order of COLUMNS."""
         ratios = self.ratio, self.interval, self.best_layout
-        return self.number, self.what, self.ours, self.peer, *ratios, self.wanted, verdict(self.met)
+        return self.number, self.subject, self.ours, self.peer, *ratios, self.wanted, verdict(self.met)
 
 
 COLUMNS = ("goal", "what", "ours", "peer", "speed, or ratio", "95 %", "than the faster layouts", "wanted", "verdict")
 
 
-def goals(found: Frontier) -> list[Goal]:
+def goals(frontier: Frontier) -> list[Goal]:
     """All of them in order."""
     return [
-        *sums(found.many),
-        strict_sum(found),
-        *first_layers(found.many),
-        slowest(found.many),
-        slowest_strict(found),
-        *(graph(found.graphs, contract) for contract in CONTRACTS),
-        cuda_cores(found.many),
-        *(pipeline(found.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
-        *(per_image(found.scaling, contract) for contract in CONTRACTS),
+        *sums(frontier.many),
+        strict_sum(frontier),
+        *first_layers(frontier.many),
+        slowest(frontier.many),
+        slowest_strict(frontier),
+        *(graph(frontier.graphs, contract) for contract in CONTRACTS),
+        cuda_cores(frontier.many),
+        *(pipeline(frontier.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
+        *(per_image(frontier.scaling, contract) for contract in CONTRACTS),
     ]
 
 
 def sums(source: Source | None) -> Iterator[Goal]:
     """Goals 1 to 3: times of all layers, and in the study's layout errors."""
     for contract in CONTRACTS:
-        what = f"{contract.title}: five layers, over {contract.peer}"
-        yield times(contract.goals.number, what, source, contract, LAYERS, contract.goals.layers)
+        subject = f"{contract.title}: five layers, over {contract.peer}"
+        yield times(contract.goals.number, subject, source, contract, LAYERS, contract.goals.layers)
         if contract.dtype == "float32":
             yield errors(contract.goals.number, source, contract)
 
 
-def strict_sum(found: Frontier) -> Goal:
+def strict_sum(frontier: Frontier) -> Goal:
     """Goal 1 beside cuDNN's engines of the same class: all layers, each in one file with its peer."""
-    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", found, LAYERS, FP32.goals.layers)
+    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", frontier, LAYERS, FP32.goals.layers)
 
 
-def slowest_strict(found: Frontier) -> Goal:
+def slowest_strict(frontier: Frontier) -> Goal:
     """Goal 5 beside cuDNN's engines of the same class."""
     what = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
     layers = [beside_strict(5, f"{what}: least on layer {n}", found, (n,), NO_LAYER) for n in LAYERS]
@@ -98,11 +98,11 @@ def slowest_strict(found: Frontier) -> Goal:
     return min(layers, key=lambda goal: goal.ratio or 0.0)
 
 
-def beside_strict(number: int, what: str, found: Frontier, layers: Sequence[int], most: float) -> Goal:
+def beside_strict(number: int, subject: str, frontier: Frontier, layers: Sequence[int], most: float) -> Goal:
     """A goal on strict fp32 rungs over cuDNN's plans without transforms, N=128."""
     wanted, sources = at_least(most), found.strict
     if not all(layer in sources for layer in layers):
-        return Goal(number, what, wanted)
+        return Goal(number, subject, wanted)
     peer = plan_peer(FP32, strict=True)
     ours = [sources[layer].best(FP32, layer, MANY) for layer in layers]
     theirs = [sources[layer].named(peer, layer, MANY) for layer in layers]
@@ -118,12 +118,12 @@ def first_layers(source: Source | None) -> Iterator[Goal]:
 
 
 def times(
-    number: int, what: str, source: Source | None, contract: Contract, layers: Sequence[int], most: float
+    number: int, subject: str, source: Source | None, contract: Contract, layers: Sequence[int], most: float
 ) -> Goal:
     """A goal on the time of some layers at N=128, as a share of cuDNN's."""
     wanted = at_least(most)
     if source is None:
-        return Goal(number, what, wanted)
+        return Goal(number, subject, wanted)
     ours, theirs = source.sum_of(contract, MANY, layers), source.named_sum(contract.peer, MANY, layers)
     ratio, other = speed(ours, theirs), speed(ours, source.faster_layouts(contract, MANY, layers))
     both = source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)
@@ -135,9 +135,9 @@ def errors(number: int, source: Source | None, contract: Contract) -> Goal:
     """A goal on the largest error of all layers at N=128: no worse than plain multiply-adds', or cuDNN's."""
     floats = contract.precision.keeps_floats
     standard = "plain fp32 multiply-adds" if floats else contract.peer
-    what, wanted = f"{contract.title}: largest error, over that of {standard}", "at most 1"
+    subject, wanted = f"{contract.title}: largest error, over that of {standard}", "at most 1"
     if source is None:
-        return Goal(number, what, wanted)
+        return Goal(number, subject, wanted)
     ours = largest_error([some(source.best(contract, layer, MANY)) for layer in LAYERS])
     theirs = largest_error(
         [
@@ -147,7 +147,7 @@ def errors(number: int, source: Source | None, contract: Contract) -> Goal:
     )
     ratio = over(ours, theirs)
     cells = [None if error is None else shown(error) for error in (ours, theirs)]
-    return Goal(number, what, wanted, at_most(ratio, 1.0), cells[0], cells[1], ratio)
+    return Goal(number, subject, wanted, at_most(ratio, 1.0), cells[0], cells[1], ratio)
 
 
 def some(point: Measured | None) -> list[Measured]:
@@ -157,8 +157,8 @@ def some(point: Measured | None) -> list[Measured]:
 
 def largest_error(layers: Sequence[Sequence[Measured]]) -> float | None:
     """The largest error over norms of points by layer; None unless every layer has one."""
-    found = [[point.error for point in points if point.error is not None] for points in layers]
-    return max(map(max, found)) if all(found) else None
+    of_layers = [[point.error for point in points if point.error is not None] for points in layers]
+    return max(map(max, of_layers)) if all(of_layers) else None
 
 
 def slowest(source: Source | None) -> Goal:
@@ -180,7 +180,7 @@ def graph(source: Source | None, contract: Contract) -> Goal:
     most = contract.goals.graph
     what, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", at_least(most)
     if source is None:
-        return Goal(6, what, wanted)
+        return Goal(6, subject, wanted)
     ours = min((ms for ms, _ in source.graphs(contract, ONE)), default=None)
     theirs = least([source.peer_graph(name, ONE) for name in contract.peers])
     ratio, within = speed(ours, theirs), speed_interval(source.graphs_ratio(contract, ONE))
@@ -192,7 +192,7 @@ def cuda_cores(source: Source | None) -> Goal:
     what = f"CUDA cores only, fp32, layers 2 to 5: rate over that of {GEMM}"
     wanted = at_least(1 / CUDA_CORES)
     if source is None:
-        return Goal(7, what, wanted)
+        return Goal(7, subject, wanted)
     points = [source.fastest(on_cuda_cores, layer, MANY) for layer in CUDA_LAYERS]
     ours = rate(CUDA_LAYERS, MANY, total(points))
     theirs = rate(CUDA_LAYERS, MANY, source.named_sum(GEMM, MANY, CUDA_LAYERS))
@@ -204,14 +204,14 @@ def cuda_cores(source: Source | None) -> Goal:
 
 def pipeline(source: Source | None, contract: Contract) -> Goal:
     """Goal 8: host arrays to host arrays."""
-    what = f"host arrays (nchw float32) to host arrays, five layers in one pipeline, {contract.name}"
+    subject = f"host arrays (nchw float32) to host arrays, five layers in one pipeline, {contract.name}"
     ours = min((ms for ms, _ in source.pipelines(contract, MANY)), default=None) if source else None
-    return Goal(8, what, f"at most {PIPELINE_MS} ms", at_most(ours, PIPELINE_MS), in_ms(ours))
+    return Goal(8, subject, f"at most {PIPELINE_MS} ms", at_most(ours, PIPELINE_MS), in_ms(ours))
 
 
 def per_image(source: Source | None, contract: Contract) -> Goal:
     """Goal 9: what a large batch costs per image, beside the usual one."""
-    what = f"time per image at N={MOST}, {contract.name}: over that at N={MANY}, ours"
+    subject = f"time per image at N={MOST}, {contract.name}: over that at N={MANY}, ours"
     large, usual = (
         None if source is None or (ms := source.sum_of(contract, N)) is None else ms / N * MICRO for N in (MOST, MANY)
     )

@@ -35,17 +35,17 @@ from alexconv.shapes import WORKLOADS
 LEAST_RUNGS = 6  # of a ladder worth drawing
 
 
-def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+def section(measurements: Measurements, workload: str, frontier: Frontier | None) -> Section:
     """Figures and tables of a workload."""
     return Section(
         "ladder",
         "The ladder, step by step",
         "Kernel times. Each rung starts from its parent's time: a bar to the left is a gain.",
-        ladder(measurements, workload, found),
+        ladder(measurements, workload, frontier),
     )
 
 
-def ladder(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+def ladder(measurements: Measurements, workload: str, frontier: Frontier | None) -> list[Table | Plot]:
     """The whole ladder and its waterfall, all layers (or the last, if some are missing), and a table of gains."""
     N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
@@ -53,10 +53,10 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
     for layer in layers[-1:]:
         climbed = steps(measurements, workload, layer, N)
         if climbed:
-            lines, bests = comparisons(found, workload, N, ladder=measurements.ladder) if layer is None else ([], [])
+            lines, bests = comparisons(frontier, workload, N, ladder=measurements.ladder) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
             runs = measurements.footnote(
-                [Series(each.rung, measurements.transfer) for each in climbed], workload, N, of=KERNELS
+                [Series(step.rung, measurements.transfer) for step in climbed], workload, N, of=KERNELS
             )
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (
@@ -65,8 +65,8 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
             )
             draw = partial(charts.ladder, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:
-                told = f"{caption}{partly_text(climbed)} {runs}"
-                items.append(Plot(f"{workload}-ladder", title, told, draw, wide=True))
+                text = f"{caption}{partly_text(climbed)} {runs}"
+                items.append(Plot(f"{workload}-ladder", title, text, draw, wide=True))
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
             caption = (
                 "Right margin: the rung's time, and its gain over its parent, both from one run as in the table of "
@@ -75,8 +75,8 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
             draw = partial(charts.waterfall, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:
                 items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
-    found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
-    return [*items, *(table for table in found_tables if table.rows)]
+    tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
+    return [*items, *(table for table in tables if table.rows)]
 
 
 def family_technique(family: str) -> str:
@@ -113,7 +113,7 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
             found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
             gains = [Faster(gain) if gain else None for gain, _ in found]
             if any(gains):
-                together = all(same for gain, same in found if gain)
+                together = all(same for gain, same in pairs if gain)
                 rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))
     return rows
 
@@ -134,7 +134,7 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
     partly: list[str] = []
     usual = measurements.of_one_run(lambda point: point.workload == workload and at_study_batch(point))
     measurements = usual if usual.points else measurements
-    listed = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
+    listed = [series for series in measurements.series(workload) if series.transfer == measurements.transfer]
     for series in listed:
         cells: list[Cell] = []
         for N in batches:
@@ -166,10 +166,10 @@ def partly_text(climbed: Sequence[Step]) -> str:
 
 
 def comparisons(
-    found: Frontier | None, workload: str, N: int, layer: int | None = None, ladder: Ladder = LADDER
+    frontier: Frontier | None, workload: str, N: int, layer: int | None = None, ladder: Ladder = LADDER
 ) -> tuple[list[Level], list[Level]]:
     """cuDNN's times over all layers, or of one, and those of our fastest rung of each layer, class by class."""
-    source = found.many if found and workload == WORKLOAD and N == MANY else None
+    source = frontier.many if frontier and workload == WORKLOAD and N == MANY else None
     if source is None:
         return [], []
     layers = LAYERS if layer is None else (layer,)
@@ -188,7 +188,7 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
 
     A rung that does not take all layers is shown with its parent on the others.
     """
-    found = []
+    climbed = []
     for rung in measurements.ladder:
         series = Series(rung.name, measurements.transfer)
         own = measurements.time(workload, layer, N, series, "kernel")
@@ -198,8 +198,8 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
         if own:
             before = parent_time(measurements, workload, layer, N, rung, own.median)
             known = published.kernel_ms(workload, layer, N, Series(rung.name))
-            found.append(Step(rung.name, look(rung.name, measurements.ladder), own, before, known, partly))
-    return found
+            climbed.append(Step(rung.name, look(rung.name, measurements.ladder), own, before, known, partly))
+    return climbed
 
 
 def parent_time(

@@ -24,13 +24,13 @@ ALEXNET = 1.0
 
 def goals() -> dict[str, LibraryGoals]:
     """The classes' goals for the layers' ratios to the best cuDNN layout."""
-    return {name: each.goals.library for name, each in PRECISIONS.items() if each.goals and each.goals.library}
+    return {name: row.goals.library for name, row in PRECISIONS.items() if row.goals and row.goals.library}
 
 
 def layers(records: Sequence[Record]) -> list[Record]:
     """The last record of each layer, batch size and precision."""
-    found = {(each["workload"], each["layer"], each["N"], each["precision"]): each for each in records}
-    return [found[key] for key in found]
+    last = {(record["workload"], record["layer"], record["N"], record["precision"]): record for record in records}
+    return [last[key] for key in last]
 
 
 def best(record: Record, how: str, contender: str) -> tuple[float, str] | None:
@@ -47,8 +47,8 @@ def ratio(record: Record, how: str = GRAPH) -> float | None:
 
 def rung_of(record: Record) -> str:
     """The rung of the faster layout, what it has copied, and the layouts that failed."""
-    found = best(record, GRAPH, OURS)
-    rung: Any = record["rungs"].get(found[1]) if found else None
+    fastest = best(record, GRAPH, OURS)
+    rung: Any = record["rungs"].get(fastest[1]) if fastest else None
     failed = [name.removeprefix(OURS) for name, error in record["error"].items() if isinstance(error, str)]
     copies = [name for name in ("x", "y") if rung and not rung[f"{name}_in_place"]]
     more = [f"{' and '.join(copies)} copied"] * bool(copies) + [f"{layout} failed" for layout in failed]
@@ -69,10 +69,10 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each precision, of AlexNet and of the other networks: goal and result."""
     for precision, goal in goals().items():
         for study in (True, False):
-            of_class = [each for each in records if (each["workload"] == STUDY) is study]
-            ratios = [ratio(each) for each in of_class if each["precision"] == precision]
-            found = [each for each in ratios if each is not None]
-            if not found:
+            of_class = [record for record in records if (record["workload"] == STUDY) is study]
+            ratios = [ratio(record) for record in of_class if record["precision"] == precision]
+            known = [quotient for quotient in ratios if quotient is not None]
+            if not known:
                 continue
             most, share = (ALEXNET, 1.0) if study else (goal.limit, goal.share)
             within = sum(each <= most for each in found) / len(ratios)
@@ -91,7 +91,7 @@ def layer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if ours is None or peer is None:
             continue
         error = record["error"][OURS + ours[1]]
-        eager = [found[0] if (found := best(record, EAGER, who)) else None for who in (OURS, PEER)]
+        eager = [fastest[0] if (fastest := best(record, EAGER, who)) else None for who in (OURS, PEER)]
         where = record["precision"], record["N"], f"{record['workload']} {record['layer']}"
         yield *where, ours[0], peer[0], Faster(peer[0] / ours[0]), *eager, rung_of(record), error
 
@@ -105,8 +105,8 @@ def summary_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each workload, batch size and precision."""
     groups: dict[tuple[Any, ...], list[float]] = {}
     for record in records:
-        if (found := ratio(record)) is not None:
-            groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(found)
+        if (quotient := ratio(record)) is not None:
+            groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(quotient)
     for (precision, workload, N), ratios in groups.items():
         speeds = [Faster(1 / each) for each in (mean(ratios), min(ratios), max(ratios))]
         count = f"{sum(each <= 1 for each in ratios)} of {len(ratios)}"
@@ -125,9 +125,9 @@ def host_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
 
 def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
     """A row for each state of the cache and precision."""
-    for state, found in record["seconds"].items():
-        for precision, seconds in found["shapes"].items():
-            yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * found["process"]
+    for state, times in record["seconds"].items():
+        for precision, seconds in times["shapes"].items():
+            yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * times["process"]
 
 
 def model_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
@@ -165,16 +165,16 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         of_kind.setdefault(header["type"], []).append(header)
     if missing := {"library-layer", "library-host", "library-first"} - of_kind.keys():
         raise UsageError(f"{', '.join(map(str, files))}: no records of {', '.join(sorted(missing))}")
-    found = layers(of_kind["library-layer"])
-    alexnet = [record for record in found if record["workload"] == STUDY]
-    missed = [(found_ratio, n) for n, record in enumerate(found) if (found_ratio := ratio(record) or 0) > limit(record)]
-    slower = [found[n] for _, n in sorted(missed, reverse=True)]
+    of_layers = layers(of_kind["library-layer"])
+    alexnet = [record for record in of_layers if record["workload"] == STUDY]
+    missed = [(quotient, n) for n, record in enumerate(of_layers) if (quotient := ratio(record) or 0) > limit(record)]
+    slower = [of_layers[n] for _, n in sorted(missed, reverse=True)]
     host, first = of_kind["library-host"][-1], of_kind["library-first"][-1]
     tables = {
-        "library-goals": (GOAL_COLUMNS, goal_rows(found), found),
-        "library-summary": (SUMMARY_COLUMNS, summary_rows(found), found),
+        "library-goals": (GOAL_COLUMNS, goal_rows(of_layers), of_layers),
+        "library-summary": (SUMMARY_COLUMNS, summary_rows(of_layers), of_layers),
         "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet),
-        "library-slower": (LAYER_COLUMNS, layer_rows(slower), found),
+        "library-slower": (LAYER_COLUMNS, layer_rows(slower), of_layers),
         "library-host": (("precision", "N", "call", "µs"), host_rows(host), [host]),
         "library-first": (
             ("cache", "precision", "fastest ms", "slowest ms", "first of the process, ms"),
@@ -182,7 +182,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         ),
     }
     if models := list(
-        {(each["model"], each["precision"], each["N"]): each for each in of_kind.get(MODEL, [])}.values()
+        {(record["model"], record["precision"], record["N"]): record for record in of_kind.get(MODEL, [])}.values()
     ):
         tables["library-models"] = MODEL_COLUMNS, model_rows(models), models
     return {

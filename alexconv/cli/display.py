@@ -87,7 +87,7 @@ class Progress:
         self._task = self._bar.add_task("", total=total, estimate=self._seconds_left if costs else None)
         self._total, self._done, self._verbose = total, 0, verbose
         self._first: float | None = None  # end of the first point: compiling came before
-        self._said = monotonic()
+        self._last_line_at = monotonic()
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -109,12 +109,12 @@ class Progress:
         """Prints a line that stays."""
         self.console.print(line, soft_wrap=True, markup=False)
 
-    def start(self, what: str) -> None:
+    def start(self, activity: str) -> None:
         """Shows what runs now."""
-        self._bar.update(self._task, description=what)
-        if self._bar.disable and not self._verbose and monotonic() - self._said >= SECONDS_A_LINE:
-            self._said = monotonic()
-            self.say(f"[{self._done}/{self._total}] {what}{self._time_left()}")
+        self._bar.update(self._task, description=activity)
+        if self._bar.disable and not self._verbose and monotonic() - self._last_line_at >= SECONDS_A_LINE:
+            self._last_line_at = monotonic()
+            self.say(f"[{self._done}/{self._total}] {activity}{self._time_left()}")
 
     def _time_left(self) -> str:
         left = self._seconds_left()

@@ -77,9 +77,9 @@ def goal(found: Frontier, number: int, text: str = "") -> Goal:
         each
         for each in goals(found)
         if each.number == number
-        and all(word in each.what for word in text.split())
-        and (number == 5 or ("fp32-tile" in each.what) == ("fp32-tile" in text))
-        and ("without FFT" in each.what) == ("without FFT" in text)
+        and all(word in each.subject for word in text.split())
+        and (number == 5 or ("fp32-tile" in each.subject) == ("fp32-tile" in text))
+        and ("without FFT" in each.subject) == ("without FFT" in text)
     ]
     return only
 
