@@ -91,16 +91,16 @@ def strict_sum(frontier: Frontier) -> Goal:
 
 def slowest_strict(frontier: Frontier) -> Goal:
     """Goal 5 beside cuDNN's engines of the same class."""
-    what = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
-    layers = [beside_strict(5, f"{what}: least on layer {n}", found, (n,), NO_LAYER) for n in LAYERS]
+    subject = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
+    layers = [beside_strict(5, f"{subject}: least on layer {n}", frontier, (n,), NO_LAYER) for n in LAYERS]
     if any(goal.ratio is None for goal in layers):
-        return Goal(5, what, at_least(NO_LAYER))
+        return Goal(5, subject, at_least(NO_LAYER))
     return min(layers, key=lambda goal: goal.ratio or 0.0)
 
 
 def beside_strict(number: int, subject: str, frontier: Frontier, layers: Sequence[int], most: float) -> Goal:
     """A goal on strict fp32 rungs over cuDNN's plans without transforms, N=128."""
-    wanted, sources = at_least(most), found.strict
+    wanted, sources = at_least(most), frontier.strict
     if not all(layer in sources for layer in layers):
         return Goal(number, subject, wanted)
     peer = plan_peer(FP32, strict=True)
@@ -108,7 +108,7 @@ def beside_strict(number: int, subject: str, frontier: Frontier, layers: Sequenc
     theirs = [sources[layer].named(peer, layer, MANY) for layer in layers]
     our_ms, their_ms, within = total(ours), total(theirs), speed_interval(times_over(ours, theirs))
     ratio, met = speed(our_ms, their_ms), at_most(over(our_ms, their_ms), most)
-    return Goal(number, what, wanted, met, in_ms(our_ms), in_ms(their_ms), ratio, within)
+    return Goal(number, subject, wanted, met, in_ms(our_ms), in_ms(their_ms), ratio, within)
 
 
 def first_layers(source: Source | None) -> Iterator[Goal]:
@@ -128,7 +128,7 @@ def times(
     ratio, other = speed(ours, theirs), speed(ours, source.faster_layouts(contract, MANY, layers))
     both = source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)
     met, within = at_most(over(ours, theirs), most), speed_interval(times_over(*both))
-    return Goal(number, what, wanted, met, in_ms(ours), in_ms(theirs), ratio, within, other)
+    return Goal(number, subject, wanted, met, in_ms(ours), in_ms(theirs), ratio, within, other)
 
 
 def errors(number: int, source: Source | None, contract: Contract) -> Goal:
@@ -164,32 +164,32 @@ def largest_error(layers: Sequence[Sequence[Measured]]) -> float | None:
 def slowest(source: Source | None) -> Goal:
     """Goal 5: the layer and class that gains least."""
     wanted, places = at_least(NO_LAYER), [(contract, layer) for contract in CONTRACTS for layer in LAYERS]
-    what = "no layer of any class slower than cuDNN"
-    found = {
+    subject = "no layer of any class slower than cuDNN"
+    goals_of = {
         (contract.name, layer): times(
-            5, f"{what}: least on layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
+            5, f"{subject}: least on layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
         )
         for contract, layer in places
     }
-    known = [goal for goal in found.values() if goal.ratio is not None]
-    return min(known, key=lambda goal: goal.ratio or 0.0) if len(known) == len(places) else Goal(5, what, wanted)
+    known = [goal for goal in goals_of.values() if goal.ratio is not None]
+    return min(known, key=lambda goal: goal.ratio or 0.0) if len(known) == len(places) else Goal(5, subject, wanted)
 
 
 def graph(source: Source | None, contract: Contract) -> Goal:
     """Goal 6: one image through all layers in one graph, over the faster of cuDNN's layouts."""
     most = contract.goals.graph
-    what, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", at_least(most)
+    subject, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", at_least(most)
     if source is None:
         return Goal(6, subject, wanted)
     ours = min((ms for ms, _ in source.graphs(contract, ONE)), default=None)
     theirs = least([source.peer_graph(name, ONE) for name in contract.peers])
     ratio, within = speed(ours, theirs), speed_interval(source.graphs_ratio(contract, ONE))
-    return Goal(6, what, wanted, at_most(over(ours, theirs), most), in_ms(ours), in_ms(theirs), ratio, within, ratio)
+    return Goal(6, subject, wanted, at_most(over(ours, theirs), most), in_ms(ours), in_ms(theirs), ratio, within, ratio)
 
 
 def cuda_cores(source: Source | None) -> Goal:
     """Goal 7: the CUDA cores alone, beside cuBLAS."""
-    what = f"CUDA cores only, fp32, layers 2 to 5: rate over that of {GEMM}"
+    subject = f"CUDA cores only, fp32, layers 2 to 5: rate over that of {GEMM}"
     wanted = at_least(1 / CUDA_CORES)
     if source is None:
         return Goal(7, subject, wanted)
@@ -197,9 +197,9 @@ def cuda_cores(source: Source | None) -> Goal:
     ours = rate(CUDA_LAYERS, MANY, total(points))
     theirs = rate(CUDA_LAYERS, MANY, source.named_sum(GEMM, MANY, CUDA_LAYERS))
     ratio, met = speed(theirs, ours), at_most(over(theirs, ours), 1 / CUDA_CORES)
-    cells = [None if each is None else f"{shown(each)} TFLOP/s" for each in (ours, theirs)]
+    cells = [None if value is None else f"{shown(value)} TFLOP/s" for value in (ours, theirs)]
     within = speed_interval(times_over(points, source.all_named(GEMM, MANY, CUDA_LAYERS)))
-    return Goal(7, what, wanted, met, cells[0], cells[1], ratio, within)
+    return Goal(7, subject, wanted, met, cells[0], cells[1], ratio, within)
 
 
 def pipeline(source: Source | None, contract: Contract) -> Goal:
@@ -219,8 +219,8 @@ def per_image(source: Source | None, contract: Contract) -> Goal:
     within = times_over(source.bests(contract, MOST), source.bests(contract, MANY)) if source else None
     share = MANY / MOST
     text = speed_interval(Ratio(within.value * share, within.low * share, within.high * share) if within else None)
-    cells = [None if each is None else f"{shown(each)} µs" for each in (large, usual)]
-    return Goal(9, what, at_least(PER_IMAGE), met, cells[0], cells[1], ratio, text)
+    cells = [None if value is None else f"{shown(value)} µs" for value in (large, usual)]
+    return Goal(9, subject, at_least(PER_IMAGE), met, cells[0], cells[1], ratio, text)
 
 
 def at_least(most: float) -> str:

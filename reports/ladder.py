@@ -110,8 +110,8 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
         rung = measurements.rung(series)
         if rung and rung.parent and series.transfer == measurements.transfer:
             parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
-            found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
-            gains = [Faster(gain) if gain else None for gain, _ in found]
+            pairs = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
+            gains = [Faster(gain) if gain else None for gain, _ in pairs]
             if any(gains):
                 together = all(same for gain, same in pairs if gain)
                 rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))

@@ -75,10 +75,10 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
             if not known:
                 continue
             most, share = (ALEXNET, 1.0) if study else (goal.limit, goal.share)
-            within = sum(each <= most for each in found) / len(ratios)
-            geometric = faster(1 / mean(found)) + ("" if study else f" (goal {faster(1 / goal.mean)})")
+            within = sum(quotient <= most for quotient in known) / len(ratios)
+            geometric = faster(1 / mean(known)) + ("" if study else f" (goal {faster(1 / goal.mean)})")
             shares = f"{within:.1%} {at_least(most)} (goal {share:.0%})"
-            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, Faster(1 / max(found))
+            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, Faster(1 / max(known))
 
 
 GOAL_COLUMNS = ("precision", "layers of", "layers", "geometric mean", "share", "worst")

@@ -112,15 +112,15 @@ def slower_part(beside: Sequence[Beside]) -> str:
     slower = sorted((pair for pair in beside if pair.ratio > SLOWER), key=lambda pair: -pair.ratio)
     if not slower:
         return f"None more than {faster(1 / SLOWER)}." if beside else NOT_MEASURED
-    return "\n".join(markdown_table(MISSES, [row(each) for each in slower]))
+    return "\n".join(markdown_table(MISSES, [row(pair) for pair in slower]))
 
 
 def row(pair: Beside) -> tuple[Cell, ...]:
     """A row of the slower layers' table."""
-    ours, peer = microseconds(each.ours), microseconds(each.peer)
-    times = f"{ours:.1f}", f"{peer:.1f}", faster(1 / each.ratio)
-    rung = f"`{each.ours['point']['rung']}`"
-    return each.workload, each.layer, each.N, each.precision, shape(each.conv), *times, rung, reason(each)
+    ours, peer = microseconds(pair.ours), microseconds(pair.peer)
+    times = f"{ours:.1f}", f"{peer:.1f}", faster(1 / pair.ratio)
+    rung = f"`{pair.ours['point']['rung']}`"
+    return pair.workload, pair.layer, pair.N, pair.precision, shape(pair.conv), *times, rung, reason(pair)
 
 
 def shape(conv: Conv) -> str:

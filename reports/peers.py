@@ -87,7 +87,7 @@ def peers(measurements: Measurements, workload: str, frontier: Frontier | None) 
         panels = [(contract.title, duels(source, contract, measurements.ladder)) for contract in CONTRACTS]
         title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
         caption = "Right margin: our time, and how many times faster than cuDNN in the class's own layout."
-        classes = (class_table(found, contract) for contract in CONTRACTS)
+        classes = (class_table(frontier, contract) for contract in CONTRACTS)
         items = [
             *(table for table in (summary_table(frontier),) if table),
             Plot(f"{workload}-cudnn", title, caption, partial(charts.duels, panels, "kernel time (ms per batch)")),

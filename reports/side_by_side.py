@@ -59,14 +59,14 @@ def table(compared: Sequence[Compared], figure: str) -> Table:
         point, times = pair.point, [summarize(pair.before), summarize(pair.after)]
         axes = (str(point[name]) for name in ("workload", "layer", "N", "transfer"))
         sides = [cell for time in times for cell in (time.median, span(time.low, time.high))]
-        within = faster_between(Ratio(each.ratio, each.low, each.high).inverse())
-        rows.append((*axes, each.label, *sides, Faster(1 / each.ratio), within, each.verdict))
+        within = faster_between(Ratio(pair.ratio, pair.low, pair.high).inverse())
+        rows.append((*axes, pair.label, *sides, Faster(1 / pair.ratio), within, pair.verdict))
     columns = (
         *("workload", "layer", "N", "transfer", "point", "A, ms", "A, 95 %", "B, ms", "B, 95 %"),
         *("B than A", "95 %", "verdict"),
     )
     caption = f"Medians of {figure} time in ms per batch, speeds with the bootstrap's interval. The samples are B's."
-    samples = [each.after for each in found]
+    samples = [pair.after for pair in compared]
     filters = ("workload", "layer", "N", "transfer", "verdict")
     return Table("points", "Both files", caption, columns, rows, samples=samples, filters=filters)
 

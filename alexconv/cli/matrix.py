@@ -349,6 +349,6 @@ def legend(records: Sequence[Record], ladder: Ladder) -> str:
     if any("serial_ms" in record.get("cpu", {}) for record in records):
         parts.append("than CPU: total against serial C++ on one CPU core")
     if any(family_of(record["point"]["rung"], ladder) == PEERS for record in records):
-        others = ", ".join(f"{name}: {each.peer}'s" for name, each in PRECISIONS.items() if each.peer != name)
+        others = ", ".join(f"{name}: {row.peer}'s" for name, row in PRECISIONS.items() if row.peer != name)
         parts.append(f"than peer: kernels against the fastest peer of the same class ({others})")
     return "; ".join(parts)
