@@ -88,7 +88,7 @@ function tools(article) {
     choice.value = JSON.parse(bar.dataset.chosen)[name] ?? "";
     choose();
   }
-  const words = labelled(bar, "rows with", "input");
+  const words = labelled(bar, "filter", "input");
   words.type = "search";
   words.oninput = () => { state.words = words.value.trim().toLowerCase(); change(); };
   bar.append(document.createElement("output"));
