@@ -27,7 +27,7 @@ def section(measurements: Measurements, workload: str, frontier: Frontier | None
     return Section(
         "batches",
         "Time per image",
-        "A full GPU takes the same time for every image; below that, larger batches cost less per image.",
+        "Once the GPU is full, cost per image is constant; below that, larger batches cost less per image.",
         per_image(measurements, workload, frontier),
     )
 

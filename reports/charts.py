@@ -450,7 +450,7 @@ def waterfall_handles(steps: Sequence[Step], bests: Sequence[Level], parent: str
         Line2D([], [], marker="|", markersize=9, linestyle="", color=INK, label=parent),
     ]
     if any(step.partly for step in steps):
-        label = "a rung of some layers, with its parent on the others"
+        label = "partial rung, its parent fills the rest"
         handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color=INK, label=label))
     if bests:
         handles.append(Line2D([], [], marker="*", linestyle="", color=INK, label="the fastest rung of each layer"))
@@ -497,7 +497,7 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
     axes.set_ylabel(unit)
     handles = precision_handles(step.look for step in steps)
     if any(step.partly for step in steps):
-        label = "some layers, the parent on the others"
+        label = "partial rung, its parent fills the rest"
         handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color="#777777", label=label))
     if bests:
         handles.append(

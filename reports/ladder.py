@@ -61,7 +61,7 @@ def ladder(measurements: Measurements, workload: str, frontier: Frontier | None)
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (
                 "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
-                "in ms, the grey line the shortest so far."
+                "in ms; grey line: best so far."
             )
             draw = partial(charts.ladder, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:

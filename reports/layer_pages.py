@@ -63,8 +63,8 @@ def figure(measurements: Measurements, frontier: Frontier | None, workload: str,
     unit = "kernel time (ms per batch)"
     names = [Series(step.rung, measurements.transfer) for step in climbed]
     caption = (
-        "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time in ms, the "
-        f"grey line the shortest so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
+        "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time in ms; "
+        f"grey line: best so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
     )
     draw = partial(charts.ladder, climbed, unit, lines, bests)
     title = f"{workload}, layer {layer}: the ladder, N={N}"

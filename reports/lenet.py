@@ -396,7 +396,7 @@ def counters(measurements: Measurements, study: str) -> list[Table | Plot]:
         and profile["point"]["workload"] == STUDY_WORKLOADS[study]
         and profile["point"]["rung"] in rungs
     ]
-    columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "warps wait most for")
+    columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "main stall")
     title = f"{study}: counters of the rungs that stand for its variants"
     caption = (
         "The data of the study's screenshots of nvprof, Nsight Systems and Nsight Compute, for the kernels here, in "

@@ -91,7 +91,7 @@ def agreement(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]],
     for layer, (ours, theirs) in ranked.items():
         swapped = [f"{fast} before {slow}" for fast, slow in reversals(ours, theirs)]
         rows.append((label(layer), len(ours), kendall_tau(ours, theirs), len(swapped), "; ".join(swapped) or "none"))
-    columns = ("layer", "rungs", "Kendall's tau-b", "reversals", "here, against the study's order")
+    columns = ("layer", "rungs", "Kendall's tau-b", "reversals", "pairs that swapped")
     return Table(f"{key}-agreement", title, runs, columns, rows)
 
 

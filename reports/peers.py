@@ -20,6 +20,7 @@ from alexconv.reports.comparison import (
     speed,
     speed_interval,
     times_over,
+    total,
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table, shown
 from alexconv.reports.frontier import class_table, summary_table
@@ -47,7 +48,7 @@ def headline(measurements: Measurements, frontier: Frontier | None) -> str:
     parts = [f"{shown(naive.median)} ms with `{first}`, the naive kernel"] if naive else []
     for contract in CONTRACTS:
         ms = source.sum_of(contract, N) if source else sum_or_none(fastest_of_layers(measurements, contract, N))
-        peer = source.named_sum(contract.peer, N) if source else None
+        peer = total(source.faster(contract, layer, N) for layer in LAYERS) if source else None
         beside = f" ({faster(peer / ms)} than cuDNN)" if ms and peer else ""
         parts += [f"{shown(ms)} ms with the fastest {contract.name} rungs{beside}"] if ms else []
     file = Path(source.file).stem if source else ""

@@ -53,7 +53,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
             f"Bytes: input, filters and output once, so rungs of one layer and precision line up vertically. {note}"
         )
         draw = intensity_drawing(measurements, points, least, known)
-        title = f"{workload}: roofline with compulsory bytes, N={N}"
+        title = f"{workload}: roofline at minimum traffic, N={N}"
         items.append(Plot(f"{workload}-roofline", title, f"{caption} {runs}", draw))
     profiled = [point for point in points if point.name in measured and point.rung]
     if profiled:

@@ -76,7 +76,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
         Plot(
             f"{workload}-accuracy",
             title,
-            f"Lower is faster, further left more accurate. Named: the Pareto front, beaten in both by none. {runs}",
+            f"Lower is faster, further left more accurate. Named: the Pareto-optimal ones. {runs}",
             partial(charts.scatter, front_named(marks), x, y, peer_titles(marks)),
         ),
         Table(f"{workload}-accuracy-table", f"{workload}: error and time, {where}, N={N}", runs, columns, rows),

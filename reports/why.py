@@ -145,16 +145,15 @@ def busy_text(rung: Rung, own: Record, parent: Rung | None = None, before: Recor
     metrics: Mapping[str, float] = own["metrics"]
     unit = UNITS[0] if rung.tensor_factors else UNITS[1]
     names = [unit, *sorted((name for name in BUSY if name not in UNITS), key=lambda name: -metrics.get(name, 0.0))]
-    shares = [(BUSY[name], f"{metrics[name]:.0f} %") for name in names[:3] if name in metrics]
+    shares = [f"{BUSY[name]} {metrics[name]:.0f} %" for name in names[:3] if name in metrics]
     if not shares:
         return ""
     theirs = (before or {}).get("metrics", {}).get(unit)
     same = parent is not None and bool(parent.tensor_factors) == bool(rung.tensor_factors)
     beside = f" ({rung.parent}: {theirs:.0f} %)" if theirs is not None and same else ""
     stall = longest_stall(metrics)
-    waits = f"; warps wait most for {stall}" if stall else ""
-    others = "".join(f", {name} {share}" for name, share in shares[1:])
-    return f"kernel {own['entry']} keeps {' '.join(shares[0])} busy{beside}{others}{waits}"
+    waits = f"; main stall: {stall}" if stall else ""
+    return f"{own['entry']}: {', '.join([shares[0] + beside, *shares[1:]])}{waits}"
 
 
 def longest_stall(metrics: Mapping[str, float]) -> str:

@@ -30,7 +30,7 @@ MINOR = ("95 %", "samples")  # of columns
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest point of a class, and cuDNN's in the same file: under the same contract, or in another layout."""
+    """The fastest point of a class, and cuDNN's in its faster layout, of the same file."""
 
     contract: Contract
     point: Measured
@@ -53,8 +53,8 @@ def winners(
 
 
 def beside(source: Source | None, contract: Contract, layer: int, N: int) -> Measured | None:
-    """cuDNN's point under a contract, or where only its faster layout was timed, in that."""
-    return (source.named(contract.peer, layer, N) or source.faster(contract, layer, N)) if source else None
+    """cuDNN's point in its faster layout."""
+    return source.faster(contract, layer, N) if source else None
 
 
 def source_of(frontier: Frontier | None, N: int) -> Source | None:
@@ -96,10 +96,10 @@ def table(
         *(winner.point.record["device"] for winner in every),
     ]
     where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
-    theirs = f" Beside them {', '.join(peers)}, of the same run and types." if peers else ""
+    theirs = f" Compared with {', '.join(peers)} in the same run." if peers else ""
     caption = (
-        f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; how busy its longest kernel keeps "
-        f"the hardware (in brackets: its parent's), as Nsight Compute counted {where}; its share of the roofline."
+        f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; utilisation of its "
+        f"longest kernel (its parent's in brackets), counted by Nsight Compute {where}; its share of the roofline."
         f" Runs: {', '.join(files)}."
     )
     rows = [row(winner, reasons) for winner in every]

@@ -77,11 +77,8 @@ def test_the_best_rung_stands_beside_cudnn_with_a_reason_from_the_counters(count
     assert row["ms"] == pytest.approx(kernel_ms("alexnet", 3, 128, place))
     assert row["than cuDNN"] == pytest.approx(kernel_ms("alexnet", 3, 128, peer) / row["ms"])
     assert RUNGS["wgmma-split"].idea in row["why"]
-    assert (
-        "kernel multiply keeps tensor cores 87 % busy (wgmma-scaled: 74 %), L2 cache 39 %, device memory 12 %"
-        in row["why"]
-    )
-    assert "warps wait most for barriers" in row["why"]
+    assert "multiply: tensor cores 87 % (wgmma-scaled: 74 %), L2 cache 39 %, device memory 12 %" in row["why"]
+    assert "main stall: barriers" in row["why"]
     share = Reasons(found(counted)).share_of_roof(
         next(p for p in found(counted).points if p.series.rung == "wgmma-split")
     )
