@@ -28,7 +28,7 @@ from alexconv.options import exits_cleanly, positive, program
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.records.faults import fault_of
 from alexconv.records.labels import changed_today, label_of
-from alexconv.records.statistics import FEWEST_FOR_INTERVAL, ratio_of
+from alexconv.records.statistics import FEWEST_FOR_INTERVAL, Ratio, faster, faster_between, ratio_of
 from alexconv.records.store import AXES, Record, Records, identity, read
 
 FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
@@ -141,7 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_to_stderr(f"{path}: left out: {line}")
     found = compare(before, after, options.figure, options.margin, ladder)
     for item in found:
-        print(f"{item.verdict:<8} {item.ratio:6.3f}x [{item.low:.3f}, {item.high:.3f}]  {item.label}")
+        within = faster_between(Ratio(item.ratio, item.low, item.high).inverse())
+        print(f"{item.verdict:<8} {faster(1 / item.ratio):<13} ({within})  {item.label}")
     counts = Counter(item.verdict for item in found)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     ours, theirs = (len(timed(records, options.figure, ladder)) for records in (before, after))

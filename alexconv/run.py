@@ -26,7 +26,7 @@ from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring.host_time import host_time
-from alexconv.measuring.jobs import Job, kept_records, run_jobs
+from alexconv.measuring.jobs import Job, reusable_records, run_jobs
 from alexconv.measuring.peers import peers_named
 from alexconv.measuring.runner import SECONDS, Runner
 from alexconv.options import (
@@ -262,7 +262,7 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
         return 0
     file = RecordFile(options.out)
     say_unreadable(say, file)
-    previous = kept_records(requested.jobs, file.previous.latest()) if options.resume else {}
+    previous = reusable_records(requested.jobs, file.previous.latest()) if options.resume else {}
     if options.resume:
         say.print(f"{len(previous)} of {len(requested.jobs)} points are already in {options.out}", soft_wrap=True)
     executor.sustained = options.sustained

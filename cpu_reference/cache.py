@@ -178,8 +178,8 @@ class CachedReference:
                 raise ValueError("no regular file")  # HDF5 would wait for a pipe
             with h5py.File(part.path, locking=False) as file:  # immutable; and some file systems cannot lock
                 wanted = self._attributes(part.first, part.last)
-                found = dict(file.attrs)
-                if wrong := [name for name in wanted if found.get(name) != wanted[name]]:
+                attributes = dict(file.attrs)
+                if wrong := [name for name in wanted if attributes.get(name) != wanted[name]]:
                     raise ValueError(f"wrong {', '.join(wrong)}")
                 dataset = file[_DATASET]
                 shape = self.of.conv.y_shape(part.last - part.first)

@@ -44,9 +44,9 @@ class LaunchConfig:
 
     def outside_limits(self) -> str | None:
         """Why CUDA would refuse the launch on any device, or None."""
-        for what, dims, limits in (("grid", self.grid, MAX_GRID), ("block", self.block, MAX_BLOCK_AXES)):
+        for kind, dims, limits in (("grid", self.grid, MAX_GRID), ("block", self.block, MAX_BLOCK_AXES)):
             if any(size < 1 or size > limit for size, limit in zip(dims, limits, strict=True)):
-                return f"{self.entry}: a {what} of {dims} is outside CUDA's limits {limits}"
+                return f"{self.entry}: a {kind} of {dims} is outside CUDA's limits {limits}"
         x, y, z = self.block
         if x * y * z > MAX_BLOCK:
             return f"{self.entry}: a block of {x} x {y} x {z} threads exceeds {MAX_BLOCK}"
@@ -118,8 +118,15 @@ class BoundRung:
         launches = [asdict(launch) for launch in self.preparation() + self.launches(N)]
         arrays = [[name, nbytes] for name, nbytes in _sizes((*rung.scratch, *rung.prepared), problem).items()]
         maps = [
-            [each.name, each.array, each.dims(problem), each.strides(problem), each.box(problem), window(each)]
-            for each in rung.maps
+            [
+                tensor_map.name,
+                tensor_map.array,
+                tensor_map.dims(problem),
+                tensor_map.strides(problem),
+                tensor_map.box(problem),
+                window(tensor_map),
+            ]
+            for tensor_map in rung.maps
         ]
         return [rung.dtype, rung.layout, rung.constant_symbol, launches, arrays, maps]
 
@@ -171,11 +178,13 @@ class BoundRung:
         tensor map of the array at a given address.
         """
         moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
-        found = {BATCH: images, **addresses, **moved}
+        values = {BATCH: images, **addresses, **moved}
         if self.rung.maps:
             problem = self.problem(images)
-            found |= {each.name: encoded(each, problem, found[each.array]) for each in self.rung.maps}
-        return found
+            values |= {
+                tensor_map.name: encoded(tensor_map, problem, values[tensor_map.array]) for tensor_map in self.rung.maps
+            }
+        return values
 
 
 def _config(launch: Launch, p: Problem) -> LaunchConfig:

@@ -22,11 +22,11 @@ def round_up(count: int, unit: int) -> int:
     return ceil(count / unit) * unit
 
 
-def beyond_shared(device: Device, what: str, needed: int) -> str | None:
+def beyond_shared(device: Device, subject: str, needed: int) -> str | None:
     """Why a block of the device cannot have ``needed`` bytes of shared memory, or None."""
     if needed <= device.shared_per_block:
         return None
-    return f"{what} {needed} bytes of shared memory, the most on an {device.name} is {device.shared_per_block}"
+    return f"{subject} {needed} bytes of shared memory, the most on an {device.name} is {device.shared_per_block}"
 
 
 def no_bytes(p: Problem) -> int:

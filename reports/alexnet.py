@@ -121,14 +121,14 @@ def headline(measurements: Measurements) -> list[Table | Plot]:
     kernel, total = (measurements.time(WORKLOAD, None, N, series, figure) for figure in ("kernel", "total"))
     serial = measurements.serial(WORKLOAD, None, N)
     over = {name: speedup_over(serial, time) for name, time in (("kernel", kernel), ("total", total))}
-    found: list[tuple[str, float | None, str]] = [
+    quantities: list[tuple[str, float | None, str]] = [
         ("kernels (ms)", kernel.median if kernel else None, "total_kernel_time"),
         ("kernels and copies (ms)", total.median if total else None, "total_time_with_memcpy"),
         ("serial CPU (s)", seconds(serial), "total_cpu_time"),
         ("speedup, kernels (×)", over["kernel"].median if over["kernel"] else None, "total_speedup_kernel_only"),
         ("speedup, with copies (×)", over["total"].median if over["total"] else None, "total_speedup_with_memcpy"),
     ]
-    rows = [(what, own, published.value(WORKLOAD, None, N, HEADLINE, quantity)) for what, own, quantity in found]
+    rows = [(label, own, published.value(WORKLOAD, None, N, HEADLINE, quantity)) for label, own, quantity in quantities]
     if not any(own for _, own, _ in rows):
         return []
     title = f"The study's headline: {series.rung} over all layers, N={N}"
@@ -195,7 +195,7 @@ def known_to_study(series: Series) -> bool:
 
 def studied(series: Sequence[Series]) -> list[Series]:
     """The series that the study has, or all if it has none of them."""
-    return [each for each in series if known_to_study(each)] or list(series)
+    return [variant for variant in series if known_to_study(variant)] or list(series)
 
 
 def study_points(measurements: Measurements) -> list[tuple[int, int]]:
@@ -215,16 +215,16 @@ def pairs(
     """A table with two columns per series, ours and the study's."""
     if not series or not study_points(measurements):
         return []
-    heads = [head for each in series for head in (each.label, variant_of(each) or "")]
+    heads = [head for variant in series for head in (variant.label, variant_of(variant) or "")]
     rows: list[tuple[Cell, ...]] = []
     for layer, N in study_points(measurements):
         cells: list[Cell] = [
             seconds(measurements.serial(WORKLOAD, layer, N)),
             seconds(published.serial_ms(WORKLOAD, layer, N)),
         ]
-        for each in series:
-            own = ours(WORKLOAD, layer, N, each)
-            cells += [own.median if own else None, theirs(WORKLOAD, layer, N, each)]
+        for variant in series:
+            own = ours(WORKLOAD, layer, N, variant)
+            cells += [own.median if own else None, theirs(WORKLOAD, layer, N, variant)]
         rows.append((layer, N, *cells))
     caption = f"Medians here; the study's own figures ({ALEXNET_GPU}) under its abbreviations."
     caption = f"{caption} {measurements.footnote(series)}"
@@ -243,11 +243,11 @@ def copies_table(measurements: Measurements) -> list[Table | Plot]:
     rows = []
     for layer, N in study_points(measurements):
         cells: list[Cell] = []
-        for each in chosen:
-            own = measurements.time(WORKLOAD, layer, N, each, "copies")
-            cells += [own.median if own else None, published.copies_ms(WORKLOAD, layer, N, each)]
+        for variant in chosen:
+            own = measurements.time(WORKLOAD, layer, N, variant, "copies")
+            cells += [own.median if own else None, published.copies_ms(WORKLOAD, layer, N, variant)]
         rows.append((layer, N, *cells))
-    heads = [head for each, name in zip(chosen, names, strict=True) for head in (each.rung, name)]
+    heads = [head for variant, name in zip(chosen, names, strict=True) for head in (variant.rung, name)]
     caption = "Both copies: input and filters to the device, output back; pageable memory."
     caption = f"{caption} {measurements.footnote(chosen, of=COPIES)}"
     table = Table("table-3", "Table 3: copying overhead (ms)", caption, ("layer", "N", *heads), rows)
@@ -408,12 +408,12 @@ def mapped(point: Measured) -> bool:
 
 def mapped_twice(measurements: Measurements) -> list[tuple[str, int, dict[int, Measured]]]:
     """Rung, batch and the points by their value of COALESCED, both of one run."""
-    found: dict[tuple[str, int, Run], dict[int, Measured]] = {}
+    by_value: dict[tuple[str, int, Run], dict[int, Measured]] = {}
     for point in measurements.points:
         if point.series.transfer == measurements.transfer:
             value = point.record["point"]["constants"]["COALESCED"]
-            found.setdefault((point.series.rung, point.N, point.run), {})[value] = point
-    return [(rung, N, points) for (rung, N, _), points in found.items() if len(points) == len(COALESCED)]
+            by_value.setdefault((point.series.rung, point.N, point.run), {})[value] = point
+    return [(rung, N, points) for (rung, N, _), points in by_value.items() if len(points) == len(COALESCED)]
 
 
 def published_mapping(rung: str, N: int, coalesced: int) -> float | None:
@@ -578,8 +578,8 @@ def of_study(panels: Sequence[tuple[str, list[Line]]]) -> str:
 
 def fit_of(layer: int, times: dict[tuple[int, int], Summary]) -> Fit | None:
     """The fit of a layer's times, if there are enough."""
-    found = {N: time.median for (number, N), time in times.items() if number == layer}
-    return linear_fit(list(found), list(found.values())) if len(found) >= LEAST_TO_FIT else None
+    medians = {N: time.median for (number, N), time in times.items() if number == layer}
+    return linear_fit(list(medians), list(medians.values())) if len(medians) >= LEAST_TO_FIT else None
 
 
 def fit_table(key: str, series: Series, fitted: dict[int, Fit], runs: str) -> list[Table | Plot]:

@@ -22,17 +22,17 @@ SHOWN_BESTS = CONTRACTS[0], CONTRACTS[-1]  # of the classes, the strictest and t
 FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
 
 
-def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+def section(measurements: Measurements, workload: str, frontier: Frontier | None) -> Section:
     """A workload that was measured at several batch sizes."""
     return Section(
         "batches",
         "Time per image",
-        "A full GPU takes the same time for every image; below that, larger batches cost less per image.",
-        per_image(measurements, workload, found),
+        "Once the GPU is full, cost per image is constant; below that, larger batches cost less per image.",
+        per_image(measurements, workload, frontier),
     )
 
 
-def per_image(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+def per_image(measurements: Measurements, workload: str, frontier: Frontier | None) -> list[Table | Plot]:
     """Time per image against the batch, all layers if all were measured: the kernels alone, and with the copies."""
     batches = measurements.batches(workload)
     if len(batches) < 2:
@@ -52,34 +52,34 @@ def per_image(measurements: Measurements, workload: str, found: Frontier | None)
             measurements.time(workload, layer, N, Series(name, transfer), figure)
             for transfer in (usual, *(others if figure == "kernel" else ()))
         )
-        return next((per_batch(each, N) for each in known if each), None)
+        return next((per_batch(summary, N) for summary in known if summary), None)
 
     def line(name: str, figure: str) -> Line:
         times = [time(name, N, figure) for N in batches]
         style = look(name, measurements.ladder)
         return Line(title_of(Series(name)), style, batches, times, quiet=name not in highlighted)
 
-    of_layers = bests(found, workload, batches, measurements.ladder) if layer is None else []
+    of_layers = bests(frontier, workload, batches, measurements.ladder) if layer is None else []
     times = {(name, N): time(name, N, "kernel") for name in names for N in batches}
-    room = MOST_LINES - sum(not each.quiet for each in of_layers)
+    room = MOST_LINES - sum(not curve.quiet for curve in of_layers)
     highlighted = foremost(times, rungs, alone=not of_layers)[:room]
-    panels = [(name, [line(each, figure) for each in names]) for name, figure in FIGURES]
+    panels = [(name, [line(rung_name, figure) for rung_name in names]) for name, figure in FIGURES]
     panels[0][1].extend(of_layers)
     rows: list[tuple[Cell, ...]] = [
         (label, *(value.median if value else None for _, drawn in panels for value in values_of(drawn, label, batches)))
-        for label in dict.fromkeys(each.label for _, drawn in panels for each in drawn)
+        for label in dict.fromkeys(curve.label for _, drawn in panels for curve in drawn)
     ]
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
     title = f"{workload}: time per image against the batch, {label_of(layer)}"
     runs = footnote(measurements.of(workload), of=COPIES)
     elsewhere = f" Kernels under {', '.join(others)} copies where there is no point under {usual}." if others else ""
-    file = found.scaling.file if found and found.scaling and len(rows) > len(names) else ""
+    file = frontier.scaling.file if frontier and frontier.scaling and len(rows) > len(names) else ""
     source = f" Best of each layer: from `{file}`." if file else ""
-    told = f"{elsewhere}{source} {runs}"
-    caption = f"Medians; log axes. The rungs in grey are in the table.{told}"
+    note = f"{elsewhere}{source} {runs}"
+    caption = f"Medians; log axes. The rungs in grey are in the table.{note}"
     return [
         Plot(f"{workload}-per-image", title, caption, partial(charts.lines, panels, "ms per image")),
-        Table(f"{workload}-per-image-table", f"{title} (ms)", f"Medians.{told}", columns, rows),
+        Table(f"{workload}-per-image-table", f"{title} (ms)", f"Medians.{note}", columns, rows),
     ]
 
 
@@ -93,9 +93,9 @@ def values_of(drawn: Sequence[Line], label: str, batches: Sequence[int]) -> Sequ
     return next((line.ours for line in drawn if line.label == label), [None] * len(batches))
 
 
-def bests(found: Frontier | None, workload: str, batches: Sequence[int], ladder: Ladder) -> list[Line]:
+def bests(frontier: Frontier | None, workload: str, batches: Sequence[int], ladder: Ladder) -> list[Line]:
     """A line for each class: the fastest rung of every layer, from the run of larger batches."""
-    source = found.scaling if found and workload == WORKLOAD else None
+    source = frontier.scaling if frontier and workload == WORKLOAD else None
     lines: list[Line] = []
     for contract in CONTRACTS if source else ():
         assert source
@@ -114,13 +114,13 @@ def foremost(
 ) -> list[str]:
     """The first rung, cuDNN's classes, and with ``alone`` the fastest of each class timed at two batch sizes."""
     names = list(dict.fromkeys(name for name, _ in times))
-    found = [names[0], *(name for name in dict.fromkeys(contract.peer for contract in CONTRACTS) if name in names)]
+    chosen = [names[0], *(name for name in dict.fromkeys(contract.peer for contract in CONTRACTS) if name in names)]
     for contract in CONTRACTS if alone else ():
         fastest: list[tuple[float, str]] = []
         for name in names:
-            known = [time.median for (each, _), time in times.items() if each == name and time]
+            known = [time.median for (rung_name, _), time in times.items() if rung_name == name and time]
             rung = rungs[name]
             if rung and rung.precision == contract.name and len(known) > 1:
                 fastest.append((min(known), name))
-        found += [min(fastest)[1]] if fastest else []
-    return list(dict.fromkeys(found))
+        chosen += [min(fastest)[1]] if fastest else []
+    return list(dict.fromkeys(chosen))

@@ -90,19 +90,19 @@ class Sources:
 
     @cached_property
     def _predicted(self) -> dict[tuple[str, int], float]:
-        found = {}
+        times = {}
         for record in self._headers(PREDICTED, "prediction"):
             point = record["point"]
             if record["status"] == "ok" and point["N"] == N:
                 rung, conv = RUNGS.get(point["rung"]), WORKLOADS[point["workload"]].layer(point["layer"])
                 if point["workload"] == "alexnet" and rung and point["constants"] == rung.resolve(conv, {}, N):
-                    found[point["rung"], point["layer"]] = float(record["ms"])
-        return found
+                    times[point["rung"], point["layer"]] = float(record["ms"])
+        return times
 
     @cached_property
     def _counters(self) -> dict[tuple[str, str], Mapping[str, float]]:
-        found = self._headers(COUNTERS, "profile")
-        return {(record["point"]["rung"], record["entry"]): record["metrics"] for record in found}
+        profiles = self._headers(COUNTERS, "profile")
+        return {(record["point"]["rung"], record["entry"]): record["metrics"] for record in profiles}
 
     @cached_property
     def _roofs(self) -> Mapping[str, float]:
@@ -129,11 +129,11 @@ class Sources:
 
     def counter(self, rung: str, metric: str, entry: str | None = None) -> float:
         """A counter of the rung's longest kernel, or of an entry point."""
-        found = {each: metrics for (name, each), metrics in self._counters.items() if name == rung}
-        if not found:
+        counters = {kernel: metrics for (name, kernel), metrics in self._counters.items() if name == rung}
+        if not counters:
             raise UsageError(f"no counters of {rung} in {COUNTERS}")
-        chosen = entry or max(found, key=lambda each: found[each]["duration_ns"])
-        return found[chosen][metric]
+        chosen = entry or max(counters, key=lambda kernel: counters[kernel]["duration_ns"])
+        return counters[chosen][metric]
 
     def cudnn(self, kind: str, layer: int = LAYER) -> float:
         """cuDNN's time in a class, in ms: the faster of its layouts."""
@@ -222,18 +222,18 @@ def templates() -> list[Path]:
 
 def environment(sources: Sources) -> Environment:
     """What templates may use."""
-    found = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
-    found.globals |= {name: getattr(sources, name) for name in CALLED}
+    jinja = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
+    jinja.globals |= {name: getattr(sources, name) for name in CALLED}
     conv = WORKLOADS["alexnet"].layer(LAYER)
-    found.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N)}
-    found.filters |= {"figures": figures}
-    return found
+    jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N)}
+    jinja.filters |= {"figures": figures}
+    return jinja
 
 
 def chapters(results: Path) -> list[Chapter]:
     """The chapters; raises UsageError where a record or an excerpt is missing."""
     named = environment(Sources(results))
-    found = []
+    book = []
     for path in templates():
         source = path.read_text()
         match = re.match(r"\{#- explains:(.*?)-#\}\n", source, re.DOTALL)
@@ -242,8 +242,8 @@ def chapters(results: Path) -> list[Chapter]:
         terms = tuple(term.strip() for term in " ".join(match[1].split()).split(";") if term.strip())
         text = reflowed(named.get_template(path.name).render().lstrip())
         title = text.partition("\n")[0].removeprefix("# ")
-        found.append(Chapter(path.name.removesuffix(".md.j2"), title, terms, text))
-    return found
+        book.append(Chapter(path.name.removesuffix(".md.j2"), title, terms, text))
+    return book
 
 
 def reflowed(text: str) -> str:
@@ -265,16 +265,16 @@ def _filled(paragraph: str) -> str:
 
 def pages(results: Path) -> Iterator[tuple[str, str]]:
     """Files of the book in Markdown, by name: chapters with links to their neighbours, contents, and drawings."""
-    found = chapters(results)
-    for number, chapter in enumerate(found):
+    book = chapters(results)
+    for number, chapter in enumerate(book):
         around = ["[Contents](README.md)"]
         if number:
-            around.insert(0, f"[← {found[number - 1].title}]({found[number - 1].name}.md)")
-        if number + 1 < len(found):
-            around.append(f"[{found[number + 1].title} →]({found[number + 1].name}.md)")
+            around.insert(0, f"[← {book[number - 1].title}]({book[number - 1].name}.md)")
+        if number + 1 < len(book):
+            around.append(f"[{book[number + 1].title} →]({book[number + 1].name}.md)")
         yield f"{chapter.name}.md", f"{chapter.text.rstrip()}\n\n---\n\n{' · '.join(around)}\n"
     contents = "\n".join(
-        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(found, 1)
+        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(book, 1)
     )
     intro = environment(Sources(results)).get_template("README.md.j2").render()
     yield "README.md", reflowed(intro).replace("CONTENTS", contents)

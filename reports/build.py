@@ -18,12 +18,14 @@ from alexconv.reports import (
     book,
     commands,
     course,
+    families,
     frontier,
     hazards,
     library,
     networks,
     precision,
     readme,
+    recording,
     scaling,
     trust,
 )
@@ -37,6 +39,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
+RACE = Path("host", "race.cast")  # the recording of a race that is found without a GPU
 GPU = Path("alexconv", "predict", "gpus", "h200.toml")
 
 Parts = Mapping[str, str]  # what stands between a page's markers, by their names
@@ -46,10 +49,10 @@ def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callab
     """The parts that record files give, as a function of their folder; it raises UsageError if a file is missing."""
 
     def parts_of(results: Path) -> Parts:
-        found = {pattern: files_in(results, pattern) for pattern in patterns}
-        if missing := [pattern for pattern, files in found.items() if not files]:
+        files_of = {pattern: files_in(results, pattern) for pattern in patterns}
+        if missing := [pattern for pattern, files in files_of.items() if not files]:
             raise UsageError(f"{results} has no {', '.join(missing)}")
-        return parts([file for files in found.values() for file in files])
+        return parts([file for files in files_of.values() for file in files])
 
     return parts_of
 
@@ -59,7 +62,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
-    "docs/frontier.md": of_files(frontier.parts, "*.jsonl"),
+    "docs/frontier.md": of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl"),
     "docs/hazards.md": of_files(hazards.parts, "hazard-mutants.json", "hazard-sanitizers.json"),
     "docs/library.md": of_files(library.parts, "library/*.jsonl"),
     "docs/networks.md": of_files(networks.parts, "networks/*.jsonl"),
@@ -83,6 +86,7 @@ def texts(report: Report) -> dict[Path, str]:
     files = {Path(page): updated(Path(page).read_text(), parts(RESULTS)) for page, parts in PAGES.items()}
     files |= readme.drawings(files_in(RESULTS))
     files |= {TERMINAL / f"{name}.svg": commands.picture(RESULTS / run) for name, run in SCREENS.items()}
+    files[TERMINAL / "race.svg"] = recording.picture(RESULTS / RACE)
     files |= {BOOK / name: text for name, text in book.pages(RESULTS)}
     files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
     files[REPORT / MARKDOWN] = markdown(report)
@@ -124,9 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the pages or the site; with --check the exit status is 1 if a page is stale."""
     summary = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m alexconv.reports.build", description=summary)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a page is stale")
-    what.add_argument("--site", type=Path, metavar="FOLDER", help="write the site instead, into this folder")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a page is stale")
+    mode.add_argument("--site", type=Path, metavar="FOLDER", help="write the site instead, into this folder")
     options = parser.parse_args(arguments)
     if not (CHECKOUT / RESULTS).is_dir():
         raise UsageError(f"{CHECKOUT} is no checkout: it has no record files")

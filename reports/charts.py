@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import Bbox
 
 from alexconv.precisions import PRECISIONS
-from alexconv.records.statistics import Summary
+from alexconv.records.statistics import Summary, faster
 from alexconv.reports.elements import shown
 from alexconv.reports.style import (
     COPY_COLOURS,
@@ -450,7 +450,7 @@ def waterfall_handles(steps: Sequence[Step], bests: Sequence[Level], parent: str
         Line2D([], [], marker="|", markersize=9, linestyle="", color=INK, label=parent),
     ]
     if any(step.partly for step in steps):
-        label = "a rung of some layers, with its parent on the others"
+        label = "partial rung, its parent fills the rest"
         handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color=INK, label=label))
     if bests:
         handles.append(Line2D([], [], marker="*", linestyle="", color=INK, label="the fastest rung of each layer"))
@@ -460,9 +460,9 @@ def waterfall_handles(steps: Sequence[Step], bests: Sequence[Level], parent: str
 
 
 def gain(step: Step) -> str:
-    """``12.3 ms, 1.9x`` over the parent."""
+    """``12.3 ms, 1.90× faster`` than the parent."""
     own = f"{shown(step.own.median)} ms"
-    return own if step.parent is None else f"{own}, {step.parent / step.own.median:.2f}×"
+    return own if step.parent is None else f"{own}, {faster(step.parent / step.own.median)}"
 
 
 def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), bests: Sequence[Level] = ()) -> Figure:
@@ -497,7 +497,7 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
     axes.set_ylabel(unit)
     handles = precision_handles(step.look for step in steps)
     if any(step.partly for step in steps):
-        label = "some layers, the parent on the others"
+        label = "partial rung, its parent fills the rest"
         handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color="#777777", label=label))
     if bests:
         handles.append(
@@ -611,11 +611,11 @@ def duels(panels: Sequence[tuple[str, Sequence[Duel]]], unit: str) -> Figure:
 
 
 def duel_text(row: Duel) -> str:
-    """Our time, and its ratio to the peer's."""
+    """Our time, and how many times faster than the peer's it is."""
     standard = row.theirs.get(row.standard)
     if row.ours is None:
         return ""
-    return f"{shown(row.ours)} ms" + (f", {row.ours / standard:.2f}×" if standard else "")
+    return f"{shown(row.ours)} ms" + (f", {faster(standard / row.ours)}" if standard else "")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from alexconv.planning.transfers import transfer_named
 from alexconv.precisions import PRECISIONS, Goals, Precision
 from alexconv.records.compressed import plain
 from alexconv.records.labels import SEQUENCE_SUFFIX
-from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
+from alexconv.records.statistics import Ratio, Summary, faster_between, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, joined, read_file
 from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.elements import shown
+from alexconv.reports.elements import Faster, shown
 from alexconv.reports.measurements import (
     Measured,
     card_of,
@@ -372,6 +372,16 @@ def largest(points: Sequence[Measured | None]) -> float | None:
 def over(ours: float | None, theirs: float | None) -> float | None:
     """A ratio of times."""
     return None if ours is None or theirs is None else ours / theirs
+
+
+def speed(ours: float | None, theirs: float | None) -> Faster | None:
+    """How many times faster we are."""
+    return Faster(theirs / ours) if ours and theirs else None
+
+
+def speed_interval(ratio: Ratio | None) -> str | None:
+    """The 95 % interval of our speed, of the ratio that ``times_over`` gives."""
+    return faster_between(ratio.inverse()) if ratio else None
 
 
 Timed = Measured | Together

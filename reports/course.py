@@ -49,7 +49,7 @@ def graded(file: Path) -> str:
         + ("  The right ones have the points that they get alone, in every check." * ("--beside" in record["command"]))
         + "  Points, of 85 without op time:"
     )
-    rows = [(kind, found.total(), ", ".join(sorted(found, key=float))) for kind, found in totals.items()]
+    rows = [(kind, points.total(), ", ".join(sorted(points, key=float))) for kind, points in totals.items()]
     return "\n".join([text, "", *markdown_table(("kind", "submissions", "points"), rows)])
 
 
@@ -69,16 +69,16 @@ def number(text: str) -> float | None:
 
 def wrapped(files: Sequence[Path]) -> dict[str, str]:
     """The table of docs/own-kernels.md: kernel times of the wrapped file and of rungs beside it, by layer."""
-    found = read(files)
+    records = read(files)
     times: defaultdict[str, dict[int, Cell]] = defaultdict(dict)
-    for record in found.latest():
+    for record in records.latest():
         ms: Cell = median(record["samples"]["kernel"]) if record["status"] == "ok" else record["status"]
         times[record["point"]["rung"]][record["point"]["layer"]] = ms
-        point, device = record["point"], found.headers[record["device"]]["name"]
-    layers = sorted({layer for each in times.values() for layer in each})
+        point, device = record["point"], records.headers[record["device"]]["name"]
+    layers = sorted({layer for by_layer in times.values() for layer in by_layer})
     text = (
         f"Kernel times in ms, {point['workload']}, N = {point['N']}, {device}: `tests/sources/course.cu`, a student's"
         " tiled kernel, beside rungs."
     )
-    rows = [(f"`{rung}`", *(each.get(layer) for layer in layers)) for rung, each in times.items()]
+    rows = [(f"`{rung}`", *(by_layer.get(layer) for layer in layers)) for rung, by_layer in times.items()]
     return {"wrapped": "\n".join([text, "", *markdown_table(("kernel", *(f"layer {n}" for n in layers)), rows)])}

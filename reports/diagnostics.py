@@ -27,7 +27,7 @@ Group = tuple[str, str, str, int, int, Run]  # workload, rung, transfer, N, laye
 
 def sections(measurements: Measurements) -> dict[str, Section]:
     """Sections by key."""
-    found = [
+    ordered = [
         Section(
             "constants",
             "Constants: ablations and sweeps",
@@ -50,7 +50,7 @@ def sections(measurements: Measurements) -> dict[str, Section]:
             [launches(measurements), memory(measurements)],
         ),
     ]
-    return {section.key: section for section in found}
+    return {section.key: section for section in ordered}
 
 
 # Constants
@@ -58,12 +58,12 @@ def sections(measurements: Measurements) -> dict[str, Section]:
 
 def groups(points: Iterable[Measured]) -> dict[Group, list[Measured]]:
     """Groups of timed points of one run that differ only in their constants."""
-    found: dict[Group, list[Measured]] = defaultdict(list)
+    by_axes: dict[Group, list[Measured]] = defaultdict(list)
     for point in points:
         if point.median("kernel"):
             series = point.series
-            found[point.workload, series.rung, series.transfer, point.N, point.layer, point.run].append(point)
-    return {key: members for key, members in found.items() if len(members) > 1}
+            by_axes[point.workload, series.rung, series.transfer, point.N, point.layer, point.run].append(point)
+    return {key: members for key, members in by_axes.items() if len(members) > 1}
 
 
 def ablations(measurements: Measurements) -> list[Table | Plot]:
@@ -129,14 +129,14 @@ def swept(members: Sequence[Measured], title: str) -> Grid | None:
     """The points as a grid of two constants, if they vary together."""
     known = [point.record["point"]["constants"] for point in members]
     names = set(known[0]).intersection(*known)  # an old record may lack a constant of today
-    values = {name: sorted({each[name] for each in known}) for name in names}
+    values = {name: sorted({constants[name] for constants in known}) for name in names}
     varied = sorted((name for name in values if len(values[name]) > 1), key=lambda name: (-len(values[name]), name))
     if len(varied) < 2 or len(members) < LEAST_CELLS:
         return None
     across, down = varied[:2]
     best: dict[tuple[int, int], float] = {}
-    for each, point in zip(known, members, strict=True):
-        cell, time = (each[down], each[across]), point.median("kernel") or float("inf")
+    for constants, point in zip(known, members, strict=True):
+        cell, time = (constants[down], constants[across]), point.median("kernel") or float("inf")
         best[cell] = min(time, best.get(cell, time))
     cells = [[best.get((row, column)) for column in values[across]] for row in values[down]]
     return Grid(title, down, across, values[down], values[across], cells)
@@ -179,9 +179,9 @@ def overlap_row(point: Measured) -> tuple[Cell, ...]:
 def profiles(measurements: Measurements) -> list[Table | Plot]:
     """One table per source, one row per kernel, one column per counter."""
     items: list[Table | Plot] = []
-    found = measurements.of_type("profile")
-    for source in sorted({profile["source"] for profile in found}):
-        own = [profile for profile in found if profile["source"] == source]
+    counted = measurements.of_type("profile")
+    for source in sorted({profile["source"] for profile in counted}):
+        own = [profile for profile in counted if profile["source"] == source]
         names = sorted({name for profile in own for name in profile["metrics"]})
         rows: list[tuple[Cell, ...]] = []
         for profile in own:
@@ -190,7 +190,7 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
             rows.append((point["workload"], point["layer"], point["N"], point["rung"], profile["entry"], *values))
         columns = ("workload", "layer", "N", "rung", "kernel", *names)
         caption = COUNTED_BY.get(source, f"Counted by {source}.")
-        cards = dict.fromkeys(measurements.cards[each["device"]] for each in own if each.get("device"))
+        cards = dict.fromkeys(measurements.cards[profile["device"]] for profile in own if profile.get("device"))
         caption += f" Cards: {', '.join(cards)}; times elsewhere are of the runs named there." if cards else ""
         if any(counter(name, profile["metrics"]) == NO_BRANCHES for profile in own for name in names):
             caption += f" {NO_BRANCHES}: no branch of the kernel was counted."
@@ -256,7 +256,7 @@ def launch_cells(launch: dict[str, object]) -> tuple[Cell, ...]:
     shared = None if whole("dynamic_shared") is None else (whole("static_shared") or 0) + (whole("dynamic_shared") or 0)
     occupancy = launch.get("occupancy")
     sizes = [
-        "×".join(map(str, found)) if isinstance(found := launch.get(name), list) else None for name in ("grid", "block")
+        "×".join(map(str, dims)) if isinstance(dims := launch.get(name), list) else None for name in ("grid", "block")
     ]
     share = 100 * occupancy if isinstance(occupancy, float) else None
     return str(launch["entry"]), *sizes, whole("registers"), shared, whole("local"), share
@@ -271,7 +271,7 @@ def memory(measurements: Measurements) -> Table:
         if point.rung and {"THREAD_OUTPUTS", "COALESCED"} <= set(constants):
             predicted = mapping.sectors_per_store(point.conv, constants, point.itemsize)
         scratch = None
-        if point.rung and point.rung.scratch and {each.name for each in point.rung.constants} <= set(constants):
+        if point.rung and point.rung.scratch and {constant.name for constant in point.rung.constants} <= set(constants):
             images = point.record.get("images_per_piece") or point.N
             scratch = BoundRung(point.rung, point.conv, constants).scratch_bytes(images) / MEBIBYTE
         planned = point.record.get("device_bytes")

@@ -8,6 +8,7 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
 from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
+from alexconv.records.statistics import Ratio, faster
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
     CONTRACTS,
@@ -26,7 +27,6 @@ from alexconv.reports.comparison import (
     flops,
     gather,
     hot,
-    interval,
     largest,
     least,
     on_cuda_cores,
@@ -36,10 +36,12 @@ from alexconv.reports.comparison import (
     quickest,
     rate,
     second_opinions,
+    speed,
+    speed_interval,
     times_over,
     total,
 )
-from alexconv.reports.elements import Cell, Table, markdown_table, shown
+from alexconv.reports.elements import Cell, Faster, Table, markdown_table, shown
 from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, at_most, goals, graph, verdict
 from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
@@ -72,14 +74,21 @@ def summary_table(found: Frontier) -> Table | None:
             largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
         )
         goal = graph(found.graphs, contract)
-        ratios = over(ours, theirs), interval(times_over(bests, peers))
-        whole = times_over(bests, peers, PREPARED)
-        prepared = preparation(bests), whole.value if whole else None
+        ratios = speed(ours, theirs), speed_interval(times_over(bests, peers))
+        prepared = preparation(bests), speed_of(times_over(bests, peers, PREPARED))
         joint = goal.ours, goal.peer, goal.ratio, goal.interval
         rows.append((contract.title, ours, theirs, *ratios, *prepared, *errors, *joint))
     columns = (
-        *("class", f"N={MANY}, ms", "cuDNN, ms", "ratio", INTERVAL, "preparing filters, ms", "ratio with preparation"),
-        *("largest error", "cuDNN's", f"N={ONE}, one graph", "cuDNN, faster layout", f"ratio, N={ONE}"),
+        *(
+            "class",
+            f"N={MANY}, ms",
+            "cuDNN, ms",
+            "than cuDNN",
+            INTERVAL,
+            "preparing filters, ms",
+            "filters prepared, than cuDNN",
+        ),
+        *("largest error", "cuDNN's", f"N={ONE}, one graph", "cuDNN, faster layout", f"than cuDNN, N={ONE}"),
         f"{INTERVAL}, N={ONE}",
     )
     used = {each.file: each for each in (source, found.graphs) if each}
@@ -121,8 +130,8 @@ def class_table(found: Frontier, contract: Contract) -> Table | None:
                 cold(point),
                 rate([layer], MANY, hot(point)),
                 *(hot(peers[name][i]) for name in contract.peers),
-                over(hot(point), hot(standard[i])),
-                interval(times_over([point], [standard[i]])),
+                speed(hot(point), hot(standard[i])),
+                speed_interval(times_over([point], [standard[i]])),
                 preparation([point]),
                 error(point),
                 error(standard[i]),
@@ -130,14 +139,14 @@ def class_table(found: Frontier, contract: Contract) -> Table | None:
         )
     whole, behind_flush = source.sum_of(contract, MANY), sum_or_none([cold(point) for point in ours])
     peer_sums = [source.named_sum(name, MANY) for name in contract.peers]
-    ratio = over(whole, source.named_sum(contract.peer, MANY))
+    ratio = speed(whole, source.named_sum(contract.peer, MANY))
     errors = [largest(points) for points in (ours, standard)]
-    facts = ratio, interval(times_over(ours, standard)), preparation(ours)
+    facts = ratio, speed_interval(times_over(ours, standard)), preparation(ours)
     rows.append(("all", None, None, whole, behind_flush, rate(LAYERS, MANY, whole), *peer_sums, *facts, *errors))
     columns = (
         *("layer", "rung", "constants", "ms", "ms, cold", "TFLOP/s"),
         *(f"{name}, ms" for name in contract.peers),
-        *(f"over {contract.peer}", INTERVAL, "preparing filters, ms", "largest error", f"{contract.peer}'s"),
+        *(f"than {contract.peer}", INTERVAL, "preparing filters, ms", "largest error", f"{contract.peer}'s"),
     )
     title = f"Layer by layer beside cuDNN, N={MANY}: {contract.title}"
     return Table(f"cudnn-{contract.name}", title, origin(source), columns, rows)
@@ -158,7 +167,7 @@ def ladder_part(found: Frontier) -> str:
     columns = (
         *("rung", "idea", "parent", "class"),
         *(f"layer {layer}, ms" for layer in LAYERS),
-        *("sum, ms", "gain over the parent", "largest error"),
+        *("sum, ms", "than its parent", "largest error"),
     )
     return lines(columns, rows, origin(source))
 
@@ -177,7 +186,7 @@ def gain(source: Source, rung: Rung) -> str | None:
     layers = [layer for layer, *_ in both]
     plural = "s" if len(layers) > 1 else ""
     where = "" if len(layers) == len(LAYERS) else f" (layer{plural} {layer_range(layers)})"
-    return f"{shown(fsum(theirs for _, theirs, _ in both) / fsum(ours for *_, ours in both))}×{where}"
+    return f"{faster(fsum(theirs for _, theirs, _ in both) / fsum(ours for *_, ours in both))}{where}"
 
 
 def one_image_part(found: Frontier) -> str:
@@ -187,7 +196,7 @@ def one_image_part(found: Frontier) -> str:
     rows = [row for contract in CONTRACTS for row in (*single_rows(found.one, contract), graph_row(found, contract))]
     columns = (
         *("class", "layer", "rung", "constants", "ms", "torch-nchw, ms", "torch-nhwc, ms"),
-        *("over the faster layout", INTERVAL, "preparing filters, ms", "largest error"),
+        *("than the faster layout", INTERVAL, "preparing filters, ms", "largest error"),
     )
     used = {source.file: source for source in (found.one, found.graphs) if source}
     return lines(columns, rows, *map(origin, used.values()))
@@ -202,13 +211,14 @@ def single_rows(source: Source | None, contract: Contract) -> list[tuple[Cell, .
         point = source.best(contract, layer, ONE)
         peers = [hot(source.named(name, layer, ONE)) for name in contract.peers]
         facts = (contract.name, layer, point.series.rung if point else None, constants(point), hot(point))
-        faster = quickest(each for name in contract.peers if (each := source.named(name, layer, ONE)))
-        ratios = over(hot(point), least(peers)), interval(times_over([point], [faster]))
+        quick = quickest(each for name in contract.peers if (each := source.named(name, layer, ONE)))
+        ratios = speed(hot(point), least(peers)), speed_interval(times_over([point], [quick]))
         rows.append((*facts, *peers, *ratios, preparation([point]), error(point)))
     ours = source.bests(contract, ONE)
     peers = [source.named_sum(name, ONE) for name in contract.peers]
     faster_layout = min(contract.peers, key=lambda name: source.named_sum(name, ONE) or inf)
-    ratios = over(total(ours), least(peers)), interval(times_over(ours, source.all_named(faster_layout, ONE)))
+    within = speed_interval(times_over(ours, source.all_named(faster_layout, ONE)))
+    ratios = speed(total(ours), least(peers)), within
     return [*rows, (contract.name, "sum", None, None, total(ours), *peers, *ratios, preparation(ours), None)]
 
 
@@ -219,7 +229,8 @@ def graph_row(found: Frontier, contract: Contract) -> tuple[Cell, ...]:
     ms, best = min(ours, key=lambda each: each[0], default=(None, None))
     names = ", ".join(best.rungs if len(set(best.rungs)) > 1 else best.rungs[:1]) if best else None
     whole = best.error if best else None
-    ratios = over(ms, least(peers)), interval(found.graphs.graphs_ratio(contract, ONE) if found.graphs else None)
+    within = speed_interval(found.graphs.graphs_ratio(contract, ONE) if found.graphs else None)
+    ratios = speed(ms, least(peers)), within
     return contract.name, "one graph", names, None, ms, *peers, *ratios, None, whole
 
 
@@ -234,11 +245,11 @@ def scaling_part(found: Frontier) -> str:
         for contract in CONTRACTS:
             peers = [source.faster(contract, layer, N) for layer in LAYERS]
             ours, theirs = source.sum_of(contract, N), total(peers)
-            ratios = over(ours, theirs), interval(times_over(source.bests(contract, N), peers))
+            ratios = speed(ours, theirs), speed_interval(times_over(source.bests(contract, N), peers))
             cells += [*(None if ms is None else ms / N * MICRO for ms in (ours, theirs)), *ratios]
         rows.append((N, *cells))
     names = [each.name for each in CONTRACTS]
-    columns = [text for name in names for text in (f"{name}, µs", f"cuDNN beside {name}, µs", "ratio", INTERVAL)]
+    columns = [text for name in names for text in (f"{name}, µs", f"cuDNN beside {name}, µs", "than cuDNN", INTERVAL)]
     return lines(("N", *columns), rows, origin(source))
 
 
@@ -255,14 +266,15 @@ def sustained_part(found: Frontier) -> str:
                 sum_or_none([each.median(SUSTAINED) if each else None for each in side]) for side in (ours, theirs)
             ]
             ratios = [times_over(ours, theirs, figures) for figures in (("kernel",), (SUSTAINED,), PREPARED)]
-            cells = [cell for ratio in ratios for cell in (ratio.value if ratio else None, interval(ratio))]
+            cells = [cell for ratio in ratios for cell in (speed_of(ratio), speed_interval(ratio))]
             one = ours[0] if len(layers) == 1 else None
             wanted = contract.goals.layers if len(layers) > 1 else None
             kept = [verdict(at_most(ratio.value if ratio else None, wanted)) for ratio in ratios] if wanted else []
             rows.append((contract.name, title, *times, *cells, one.clock if one else None, " / ".join(kept) or None))
     columns = (
-        *("class", "layer", "sustained, ms", "cuDNN's, ms", "ratio rested", f"{INTERVAL}, rested"),
-        *("ratio sustained", f"{INTERVAL}, sustained", "ratio with preparation", f"{INTERVAL}, with preparation"),
+        *("class", "layer", "sustained, ms", "cuDNN's, ms", "rested, than cuDNN", f"{INTERVAL}, rested"),
+        *("sustained, than cuDNN", f"{INTERVAL}, sustained"),
+        *("filters prepared, than cuDNN", f"{INTERVAL}, filters prepared"),
         *("our clock under load, MHz", "goal: rested / sustained / with preparation"),
     )
     return lines(columns, rows, origin(source))
@@ -276,13 +288,13 @@ def plans_part(found: Frontier) -> str:
     for layer, source in found.plans.items():
         for name, torch, plan in second_opinions(source, layer):
             peer = plan.record["peer"]
-            ratio = times_over([torch], [plan])
+            ratio = times_over([plan], [torch])
             (chosen,) = peer["plans"]
             mebibytes = float(peer["workspace_bytes"] / 2**20)
             facts = chosen["tried"], f"`{chosen['engine'].partition('_')[0]}`", mebibytes
-            rows.append((layer, name, hot(torch), hot(plan), ratio.value if ratio else None, interval(ratio), *facts))
+            rows.append((layer, name, hot(torch), hot(plan), speed_of(ratio), speed_interval(ratio), *facts))
     columns = (
-        *("layer", "cuDNN", "through torch, ms", "fastest plan, ms", "torch over plan", INTERVAL),
+        *("layer", "cuDNN", "through torch, ms", "fastest plan, ms", "plan than torch", INTERVAL),
         *("plans tried", "engine", "workspace, MiB"),
     )
     return lines(columns, rows, *origins(found.plans.values()))
@@ -301,10 +313,10 @@ def cards_part(found: Frontier) -> str:
                 continue
             cards.add(card)
             times = sum_or_none([hot(point) for point in ours]), sum_or_none([hot(point) for point in theirs])
-            rows.append((contract.name, card, *times, ratio.value, interval(ratio), f"`{source.file}`"))
+            rows.append((contract.name, card, *times, speed_of(ratio), speed_interval(ratio), f"`{source.file}`"))
     if not rows:
         return NOT_MEASURED
-    return lines(("class", "card", "ours, ms", "cuDNN, ms", "ratio", INTERVAL, "file"), rows)
+    return lines(("class", "card", "ours, ms", "cuDNN, ms", "than cuDNN", INTERVAL, "file"), rows)
 
 
 def strict_part(found: Frontier) -> str:
@@ -325,10 +337,10 @@ def strict_part(found: Frontier) -> str:
         engine = f"`{one.record['peer']['plans'][0]['engine'].partition('_')[0]}`" if one else None
         rung = ours[0].series.rung if one and ours[0] else None
         title = layers[0] if one else "all"
-        rows.append((title, rung, *times, ratio.value if ratio else None, interval(ratio), engine))
+        rows.append((title, rung, *times, speed_of(ratio), speed_interval(ratio), engine))
     columns = (
         *("layer", "rung", "ours, ms", "cuDNN without transforms, ms", "cuDNN's fastest plan, ms"),
-        *("over cuDNN without transforms", INTERVAL, "its engine"),
+        *("than cuDNN without transforms", INTERVAL, "its engine"),
     )
     return lines(columns, rows, *origins(found.strict.values()))
 
@@ -345,10 +357,10 @@ def cuda_cores_part(found: Frontier) -> str:
         whole = source.named_sum(name, MANY, CUDA_LAYERS)
         rates = [rate([layer], MANY, hot(source.named(name, layer, MANY))) for layer in LAYERS]
         products, own = (source.all_named(each, MANY, CUDA_LAYERS) for each in (GEMM, name))
-        share = over(standard, whole), interval(times_over(products, own))
+        share = speed(whole, standard), speed_interval(times_over(own, products))
         rows.append((f"`{name}`", *rates, rate(CUDA_LAYERS, MANY, whole), *share))
     rates_of = (f"layer {layer}, TFLOP/s" for layer in LAYERS)
-    columns = ("rung", *rates_of, "layers 2 to 5, TFLOP/s", "of cuBLAS", INTERVAL)
+    columns = ("rung", *rates_of, "layers 2 to 5, TFLOP/s", "than cuBLAS", INTERVAL)
     return lines(columns, rows, origin(source))
 
 
@@ -422,6 +434,11 @@ def bytes_text(found: Frontier) -> str:
     """The rate of bytes in words."""
     measured = f"{shown(found.copy_rate / TERA)} TB/s (a copy's, measured)" if found.copy_rate else "an unknown rate"
     return f"bytes of input, filters and output at {measured}, N={MANY}"
+
+
+def speed_of(ratio: Ratio | None) -> Faster | None:
+    """How many times faster we are, of our time over another's."""
+    return Faster(1 / ratio.value) if ratio else None
 
 
 def constants(point: Measured | None) -> str | None:

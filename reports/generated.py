@@ -16,9 +16,9 @@ def updated(text: str, parts: Mapping[str, str]) -> str:
     """The text with each part between the markers of its name; raises UsageError when they are missing."""
     for name, content in parts.items():
         begin, end = markers(name)
-        before, found_begin, rest = text.partition(begin)
-        _, found_end, after = rest.partition(end)
-        if not found_begin or not found_end:
+        before, opening, rest = text.partition(begin)
+        _, closing, after = rest.partition(end)
+        if not opening or not closing:
             raise UsageError(f"the page has no markers {begin} and {end}")
         text = f"{before}{begin}\n{content}\n{end}{after}"
     return text
@@ -42,5 +42,5 @@ def superfluous(folder: Path, files: Container[Path]) -> list[Path]:
 
 
 def _same(path: Path, text: str) -> bool:
-    found = path.read_text()
-    return texts(found) == texts(text) if path.suffix == ".svg" else found == text
+    current = path.read_text()
+    return texts(current) == texts(text) if path.suffix == ".svg" else current == text

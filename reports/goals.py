@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from alexconv.planning.peers import GEMM
-from alexconv.records.statistics import Ratio
+from alexconv.records.statistics import Ratio, faster
 from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,
@@ -15,16 +15,17 @@ from alexconv.reports.comparison import (
     Contract,
     Frontier,
     Source,
-    interval,
     least,
     on_cuda_cores,
     over,
     plan_peer,
     rate,
+    speed,
+    speed_interval,
     times_over,
     total,
 )
-from alexconv.reports.elements import Cell, shown
+from alexconv.reports.elements import Cell, Faster, shown
 from alexconv.reports.measurements import Measured
 
 FIRST_LAYER = 0.20  # goal 4
@@ -41,73 +42,73 @@ class Goal:
     """One line of the table: ``met`` is None where something was not measured."""
 
     number: int
-    what: str
+    subject: str
     wanted: str
     met: bool | None = None
     ours: str | None = None
     peer: str | None = None
-    ratio: float | None = None
+    ratio: float | None = None  # of times as Faster
     interval: str | None = None  # of the ratio
-    best_layout: float | None = None  # the ratio if each layer of cuDNN's has its faster layout
+    best_layout: Faster | None = None  # the ratio if each layer of cuDNN's has its faster layout
 
     def row(self) -> tuple[Cell, ...]:
         """The cells, in the order of COLUMNS."""
         ratios = self.ratio, self.interval, self.best_layout
-        return self.number, self.what, self.ours, self.peer, *ratios, self.wanted, verdict(self.met)
+        return self.number, self.subject, self.ours, self.peer, *ratios, self.wanted, verdict(self.met)
 
 
-COLUMNS = ("goal", "what", "ours", "peer", "ratio", "95 %", "ratio to the faster layouts", "wanted", "verdict")
+COLUMNS = ("goal", "what", "ours", "peer", "speed, or ratio", "95 %", "than the faster layouts", "wanted", "verdict")
 
 
-def goals(found: Frontier) -> list[Goal]:
+def goals(frontier: Frontier) -> list[Goal]:
     """All of them in order."""
     return [
-        *sums(found.many),
-        strict_sum(found),
-        *first_layers(found.many),
-        slowest(found.many),
-        slowest_strict(found),
-        *(graph(found.graphs, contract) for contract in CONTRACTS),
-        cuda_cores(found.many),
-        *(pipeline(found.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
-        *(per_image(found.scaling, contract) for contract in CONTRACTS),
+        *sums(frontier.many),
+        strict_sum(frontier),
+        *first_layers(frontier.many),
+        slowest(frontier.many),
+        slowest_strict(frontier),
+        *(graph(frontier.graphs, contract) for contract in CONTRACTS),
+        cuda_cores(frontier.many),
+        *(pipeline(frontier.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
+        *(per_image(frontier.scaling, contract) for contract in CONTRACTS),
     ]
 
 
 def sums(source: Source | None) -> Iterator[Goal]:
     """Goals 1 to 3: times of all layers, and in the study's layout errors."""
     for contract in CONTRACTS:
-        what = f"{contract.title}: five layers, over {contract.peer}"
-        yield times(contract.goals.number, what, source, contract, LAYERS, contract.goals.layers)
+        subject = f"{contract.title}: five layers, over {contract.peer}"
+        yield times(contract.goals.number, subject, source, contract, LAYERS, contract.goals.layers)
         if contract.dtype == "float32":
             yield errors(contract.goals.number, source, contract)
 
 
-def strict_sum(found: Frontier) -> Goal:
+def strict_sum(frontier: Frontier) -> Goal:
     """Goal 1 beside cuDNN's engines of the same class: all layers, each in one file with its peer."""
-    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", found, LAYERS, FP32.goals.layers)
+    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", frontier, LAYERS, FP32.goals.layers)
 
 
-def slowest_strict(found: Frontier) -> Goal:
+def slowest_strict(frontier: Frontier) -> Goal:
     """Goal 5 beside cuDNN's engines of the same class."""
-    what = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
-    layers = [beside_strict(5, f"{what}: largest ratio on layer {n}", found, (n,), NO_LAYER) for n in LAYERS]
+    subject = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
+    layers = [beside_strict(5, f"{subject}: least on layer {n}", frontier, (n,), NO_LAYER) for n in LAYERS]
     if any(goal.ratio is None for goal in layers):
-        return Goal(5, what, f"at most {NO_LAYER:.2f}")
-    return max(layers, key=lambda goal: goal.ratio or 0.0)
+        return Goal(5, subject, at_least(NO_LAYER))
+    return min(layers, key=lambda goal: goal.ratio or 0.0)
 
 
-def beside_strict(number: int, what: str, found: Frontier, layers: Sequence[int], most: float) -> Goal:
+def beside_strict(number: int, subject: str, frontier: Frontier, layers: Sequence[int], most: float) -> Goal:
     """A goal on strict fp32 rungs over cuDNN's plans without transforms, N=128."""
-    wanted, sources = f"at most {most:.2f}", found.strict
+    wanted, sources = at_least(most), frontier.strict
     if not all(layer in sources for layer in layers):
-        return Goal(number, what, wanted)
+        return Goal(number, subject, wanted)
     peer = plan_peer(FP32, strict=True)
     ours = [sources[layer].best(FP32, layer, MANY) for layer in layers]
     theirs = [sources[layer].named(peer, layer, MANY) for layer in layers]
-    our_ms, their_ms, within = total(ours), total(theirs), interval(times_over(ours, theirs))
-    ratio = over(our_ms, their_ms)
-    return Goal(number, what, wanted, at_most(ratio, most), in_ms(our_ms), in_ms(their_ms), ratio, within)
+    our_ms, their_ms, within = total(ours), total(theirs), speed_interval(times_over(ours, theirs))
+    ratio, met = speed(our_ms, their_ms), at_most(over(our_ms, their_ms), most)
+    return Goal(number, subject, wanted, met, in_ms(our_ms), in_ms(their_ms), ratio, within)
 
 
 def first_layers(source: Source | None) -> Iterator[Goal]:
@@ -117,25 +118,26 @@ def first_layers(source: Source | None) -> Iterator[Goal]:
 
 
 def times(
-    number: int, what: str, source: Source | None, contract: Contract, layers: Sequence[int], most: float
+    number: int, subject: str, source: Source | None, contract: Contract, layers: Sequence[int], most: float
 ) -> Goal:
     """A goal on the time of some layers at N=128, as a share of cuDNN's."""
-    wanted = f"at most {most:.2f}"
+    wanted = at_least(most)
     if source is None:
-        return Goal(number, what, wanted)
+        return Goal(number, subject, wanted)
     ours, theirs = source.sum_of(contract, MANY, layers), source.named_sum(contract.peer, MANY, layers)
-    ratio, other = over(ours, theirs), over(ours, source.faster_layouts(contract, MANY, layers))
-    within = interval(times_over(source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)))
-    return Goal(number, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, within, other)
+    ratio, other = speed(ours, theirs), speed(ours, source.faster_layouts(contract, MANY, layers))
+    both = source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)
+    met, within = at_most(over(ours, theirs), most), speed_interval(times_over(*both))
+    return Goal(number, subject, wanted, met, in_ms(ours), in_ms(theirs), ratio, within, other)
 
 
 def errors(number: int, source: Source | None, contract: Contract) -> Goal:
     """A goal on the largest error of all layers at N=128: no worse than plain multiply-adds', or cuDNN's."""
     floats = contract.precision.keeps_floats
     standard = "plain fp32 multiply-adds" if floats else contract.peer
-    what, wanted = f"{contract.title}: largest error, over that of {standard}", "at most 1"
+    subject, wanted = f"{contract.title}: largest error, over that of {standard}", "at most 1"
     if source is None:
-        return Goal(number, what, wanted)
+        return Goal(number, subject, wanted)
     ours = largest_error([some(source.best(contract, layer, MANY)) for layer in LAYERS])
     theirs = largest_error(
         [
@@ -145,7 +147,7 @@ def errors(number: int, source: Source | None, contract: Contract) -> Goal:
     )
     ratio = over(ours, theirs)
     cells = [None if error is None else shown(error) for error in (ours, theirs)]
-    return Goal(number, what, wanted, at_most(ratio, 1.0), cells[0], cells[1], ratio)
+    return Goal(number, subject, wanted, at_most(ratio, 1.0), cells[0], cells[1], ratio)
 
 
 def some(point: Measured | None) -> list[Measured]:
@@ -155,71 +157,75 @@ def some(point: Measured | None) -> list[Measured]:
 
 def largest_error(layers: Sequence[Sequence[Measured]]) -> float | None:
     """The largest error over norms of points by layer; None unless every layer has one."""
-    found = [[point.error for point in points if point.error is not None] for points in layers]
-    return max(map(max, found)) if all(found) else None
+    of_layers = [[point.error for point in points if point.error is not None] for points in layers]
+    return max(map(max, of_layers)) if all(of_layers) else None
 
 
 def slowest(source: Source | None) -> Goal:
     """Goal 5: the layer and class that gains least."""
-    wanted, places = f"at most {NO_LAYER:.2f}", [(contract, layer) for contract in CONTRACTS for layer in LAYERS]
-    what = "no layer of any class slower than cuDNN"
-    found = {
+    wanted, places = at_least(NO_LAYER), [(contract, layer) for contract in CONTRACTS for layer in LAYERS]
+    subject = "no layer of any class slower than cuDNN"
+    goals_of = {
         (contract.name, layer): times(
-            5, f"{what}: largest ratio on layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
+            5, f"{subject}: least on layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
         )
         for contract, layer in places
     }
-    known = [goal for goal in found.values() if goal.ratio is not None]
-    return max(known, key=lambda goal: goal.ratio or 0.0) if len(known) == len(places) else Goal(5, what, wanted)
+    known = [goal for goal in goals_of.values() if goal.ratio is not None]
+    return min(known, key=lambda goal: goal.ratio or 0.0) if len(known) == len(places) else Goal(5, subject, wanted)
 
 
 def graph(source: Source | None, contract: Contract) -> Goal:
     """Goal 6: one image through all layers in one graph, over the faster of cuDNN's layouts."""
     most = contract.goals.graph
-    what, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", f"at most {most:.2f}"
+    subject, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", at_least(most)
     if source is None:
-        return Goal(6, what, wanted)
+        return Goal(6, subject, wanted)
     ours = min((ms for ms, _ in source.graphs(contract, ONE)), default=None)
     theirs = least([source.peer_graph(name, ONE) for name in contract.peers])
-    ratio = over(ours, theirs)
-    within = interval(source.graphs_ratio(contract, ONE))
-    return Goal(6, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, within, ratio)
+    ratio, within = speed(ours, theirs), speed_interval(source.graphs_ratio(contract, ONE))
+    return Goal(6, subject, wanted, at_most(over(ours, theirs), most), in_ms(ours), in_ms(theirs), ratio, within, ratio)
 
 
 def cuda_cores(source: Source | None) -> Goal:
     """Goal 7: the CUDA cores alone, beside cuBLAS."""
-    what = f"CUDA cores only, fp32, layers 2 to 5: rate over that of {GEMM}"
-    wanted = f"at least {CUDA_CORES:.2f}"
+    subject = f"CUDA cores only, fp32, layers 2 to 5: rate over that of {GEMM}"
+    wanted = at_least(1 / CUDA_CORES)
     if source is None:
-        return Goal(7, what, wanted)
+        return Goal(7, subject, wanted)
     points = [source.fastest(on_cuda_cores, layer, MANY) for layer in CUDA_LAYERS]
     ours = rate(CUDA_LAYERS, MANY, total(points))
     theirs = rate(CUDA_LAYERS, MANY, source.named_sum(GEMM, MANY, CUDA_LAYERS))
-    ratio = over(ours, theirs)
-    cells = [None if each is None else f"{shown(each)} TFLOP/s" for each in (ours, theirs)]
-    within = interval(times_over(source.all_named(GEMM, MANY, CUDA_LAYERS), points))
-    return Goal(7, what, wanted, None if ratio is None else ratio >= CUDA_CORES, cells[0], cells[1], ratio, within)
+    ratio, met = speed(theirs, ours), at_most(over(theirs, ours), 1 / CUDA_CORES)
+    cells = [None if value is None else f"{shown(value)} TFLOP/s" for value in (ours, theirs)]
+    within = speed_interval(times_over(points, source.all_named(GEMM, MANY, CUDA_LAYERS)))
+    return Goal(7, subject, wanted, met, cells[0], cells[1], ratio, within)
 
 
 def pipeline(source: Source | None, contract: Contract) -> Goal:
     """Goal 8: host arrays to host arrays."""
-    what = f"host arrays (nchw float32) to host arrays, five layers in one pipeline, {contract.name}"
+    subject = f"host arrays (nchw float32) to host arrays, five layers in one pipeline, {contract.name}"
     ours = min((ms for ms, _ in source.pipelines(contract, MANY)), default=None) if source else None
-    return Goal(8, what, f"at most {PIPELINE_MS} ms", at_most(ours, PIPELINE_MS), in_ms(ours))
+    return Goal(8, subject, f"at most {PIPELINE_MS} ms", at_most(ours, PIPELINE_MS), in_ms(ours))
 
 
 def per_image(source: Source | None, contract: Contract) -> Goal:
     """Goal 9: what a large batch costs per image, beside the usual one."""
-    what = f"time per image at N={MOST}, {contract.name}: over that at N={MANY}, ours"
+    subject = f"time per image at N={MOST}, {contract.name}: over that at N={MANY}, ours"
     large, usual = (
         None if source is None or (ms := source.sum_of(contract, N)) is None else ms / N * MICRO for N in (MOST, MANY)
     )
-    ratio = over(large, usual)
+    ratio, met = speed(large, usual), at_most(over(large, usual), PER_IMAGE)
     within = times_over(source.bests(contract, MOST), source.bests(contract, MANY)) if source else None
     share = MANY / MOST
-    text = interval(Ratio(within.value * share, within.low * share, within.high * share) if within else None)
-    cells = [None if each is None else f"{shown(each)} µs" for each in (large, usual)]
-    return Goal(9, what, f"at most {PER_IMAGE:.2f}", at_most(ratio, PER_IMAGE), cells[0], cells[1], ratio, text)
+    text = speed_interval(Ratio(within.value * share, within.low * share, within.high * share) if within else None)
+    cells = [None if value is None else f"{shown(value)} µs" for value in (large, usual)]
+    return Goal(9, subject, at_least(PER_IMAGE), met, cells[0], cells[1], ratio, text)
+
+
+def at_least(most: float) -> str:
+    """What is wanted of our time over another's, as a speed."""
+    return f"{'at least' if most <= 1 else 'at most'} {faster(1 / most)}"
 
 
 def verdict(met: bool | None) -> str:

@@ -22,13 +22,13 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
 
 def mutant_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Each mutant with its report, or why it is no bug."""
-    found = sum("report" in row for row in rows)
+    bugs = sum("report" in row for row in rows)
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
         report = row.get("report") or f"no bug: {row['equivalent']}"
         where = f"{row['file']}:{row['line']}"
         cells.append((f"{row['operator']}: `{row['statement']}`", where, report.removeprefix("multiply: ")))
-    text = f"{len(rows)} mutants: {found} found, {len(rows) - found} that are not bugs."
+    text = f"{len(rows)} mutants: {bugs} found, {len(rows) - bugs} that are not bugs."
     return "\n".join([text, "", *markdown_table(("bug", "at", "what the report says"), cells)])
 
 
@@ -47,19 +47,19 @@ def sanitizer_table(record: Mapping[str, Any], reports: Mapping[str, str]) -> st
     for row in rows:
         file, _, bug = row["mutant"].partition(": ")
         bug, _, statement = bug.partition(": ")
-        said = [None if row[tool] == base[tool] else short(row[tool]) for tool in TOOLS]
+        findings = [None if row[tool] == base[tool] else short(row[tool]) for tool in TOOLS]
         report = re.sub(r".*missing: (.*) \(\w+, block.*", r"\1", reports.get(row["mutant"], ""))
-        what = (f"{bug}: `{statement}`", file) if statement else (NONE, "")
-        cells.append((*what, row[ALONE], report or None, *said))
+        bug_and_file = (f"{bug}: `{statement}`", file) if statement else (NONE, "")
+        cells.append((*bug_and_file, row[ALONE], report or None, *findings))
     columns = ("bug", "at", ALONE, "`alexconv check`, on a CPU", *TOOLS)
     return "\n".join([text, "", *markdown_table(columns, cells)])
 
 
-def reported(said: str, base: str) -> bool:
+def reported(finding: str, base: str) -> bool:
     """Whether a tool has found something: more than without a bug, and not that it hung or ran out of time."""
-    return said not in ("", base, "hangs", NO_TIME) and not said.startswith("the process ends")
+    return finding not in ("", base, "hangs", NO_TIME) and not finding.startswith("the process ends")
 
 
-def short(said: str) -> str | None:
+def short(finding: str) -> str | None:
     """A tool's finding in a table's cell."""
-    return re.sub(r" (?:at|by|in) 0x\w+| \(hazard .*", "", re.sub(r"^(Error|Warning): ", "", said))[:CELL] or None
+    return re.sub(r" (?:at|by|in) 0x\w+| \(hazard .*", "", re.sub(r"^(Error|Warning): ", "", finding))[:CELL] or None

@@ -19,7 +19,7 @@ DATE = 10  # characters of a record's time
 Times = dict[tuple[Series, int], dict[Run, Summary]]  # of all layers, by series and batch
 
 
-def section(measurements: Measurements, found: Frontier | None) -> Section:
+def section(measurements: Measurements, frontier: Frontier | None) -> Section:
     """Times of all AlexNet's layers by run, of rungs and peers that several runs have."""
     times, days = times_of_runs(measurements)
     rows: list[tuple[Cell, ...]] = []
@@ -40,7 +40,7 @@ def section(measurements: Measurements, found: Frontier | None) -> Section:
     caption = "Sums of the layers' medians, each of one run. Cards of a kind differ by a few percent."
     table = Table("history", "Every run", caption, columns, rows, True, filters=("rung", "N", "transfer"))
     text = "The same points at earlier commits and on other cards."
-    return Section("history", "History", text, [*figure(measurements, times, days, found), table] if rows else [])
+    return Section("history", "History", text, [*figure(measurements, times, days, frontier), table] if rows else [])
 
 
 def times_of_runs(measurements: Measurements) -> tuple[Times, dict[Run, str]]:
@@ -52,20 +52,20 @@ def times_of_runs(measurements: Measurements) -> tuple[Times, dict[Run, str]]:
             points[point.series, point.N, point.run][point.layer] = point
             when = str(point.record.get("time") or "")
             days[point.run] = min(days.get(point.run, when), when)
-    found: Times = defaultdict(dict)
+    times: Times = defaultdict(dict)
     for (series, N, run), layers in points.items():
         if set(layers) == set(layer_numbers(WORKLOAD)):
             whole = added(layers[number].time("kernel") for number in sorted(layers))
             if whole:
-                found[series, N][run] = whole
-    return found, days
+                times[series, N][run] = whole
+    return times, days
 
 
 def figure(
-    measurements: Measurements, times: Times, days: dict[Run, str], found: Frontier | None
+    measurements: Measurements, times: Times, days: dict[Run, str], frontier: Frontier | None
 ) -> list[Table | Plot]:
     """cuDNN's classes and the rungs that most runs have, each over its first run."""
-    peers = {contract.peer for contract in CONTRACTS} if found else set()
+    peers = {contract.peer for contract in CONTRACTS} if frontier else set()
     several = {key: runs for key, runs in times.items() if len(runs) > 1 and key[0].transfer == "pageable"}
     counts: Counter[int] = Counter()
     for (_, N), of_runs in several.items():
@@ -94,7 +94,7 @@ def figure(
         ]
         label = peer_title(series.rung) if series.rung in peers else series.label
         lines.append(Line(label, look(series.rung, measurements.ladder), range(1, len(runs) + 1), values))
-    told = "; ".join(f"{number}: {run.text}" for number, run in enumerate(runs, start=1))
-    caption = f"Kernel time of all layers over the first run's. Runs: {told}."
+    legend = "; ".join(f"{number}: {run.text}" for number, run in enumerate(runs, start=1))
+    caption = f"Kernel time of all layers over the first run's. Runs: {legend}."
     title = f"{WORKLOAD}: the same points in {len(runs)} runs, N={N}"
     return [Plot("history-figure", title, caption, partial(charts.history, lines), wide=True)]

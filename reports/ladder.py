@@ -18,7 +18,7 @@ from alexconv.reports.comparison import (
     largest,
     peer_title,
 )
-from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.elements import Cell, Faster, Plot, Section, Table
 from alexconv.reports.measurements import (
     KERNELS,
     Measurements,
@@ -35,17 +35,17 @@ from alexconv.shapes import WORKLOADS
 LEAST_RUNGS = 6  # of a ladder worth drawing
 
 
-def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+def section(measurements: Measurements, workload: str, frontier: Frontier | None) -> Section:
     """Figures and tables of a workload."""
     return Section(
         "ladder",
         "The ladder, step by step",
         "Kernel times. Each rung starts from its parent's time: a bar to the left is a gain.",
-        ladder(measurements, workload, found),
+        ladder(measurements, workload, frontier),
     )
 
 
-def ladder(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+def ladder(measurements: Measurements, workload: str, frontier: Frontier | None) -> list[Table | Plot]:
     """The whole ladder and its waterfall, all layers (or the last, if some are missing), and a table of gains."""
     N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
@@ -53,20 +53,20 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
     for layer in layers[-1:]:
         climbed = steps(measurements, workload, layer, N)
         if climbed:
-            lines, bests = comparisons(found, workload, N, ladder=measurements.ladder) if layer is None else ([], [])
+            lines, bests = comparisons(frontier, workload, N, ladder=measurements.ladder) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
             runs = measurements.footnote(
-                [Series(each.rung, measurements.transfer) for each in climbed], workload, N, of=KERNELS
+                [Series(step.rung, measurements.transfer) for step in climbed], workload, N, of=KERNELS
             )
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (
                 "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
-                "in ms, the grey line the shortest so far."
+                "in ms; grey line: best so far."
             )
             draw = partial(charts.ladder, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:
-                told = f"{caption}{partly_text(climbed)} {runs}"
-                items.append(Plot(f"{workload}-ladder", title, told, draw, wide=True))
+                text = f"{caption}{partly_text(climbed)} {runs}"
+                items.append(Plot(f"{workload}-ladder", title, text, draw, wide=True))
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
             caption = (
                 "Right margin: the rung's time, and its gain over its parent, both from one run as in the table of "
@@ -75,8 +75,8 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
             draw = partial(charts.waterfall, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:
                 items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
-    found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
-    return [*items, *(table for table in found_tables if table.rows)]
+    tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
+    return [*items, *(table for table in tables if table.rows)]
 
 
 def family_technique(family: str) -> str:
@@ -98,11 +98,8 @@ def gains_table(measurements: Measurements, workload: str) -> Table:
     N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
     columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
-    title = f"{workload}: gain of each rung over its parent, N={N} (×)"
-    caption = (
-        "Parent's kernel time over the rung's: above 1 is a gain. Both come from one run where any holds both, else "
-        "from two runs on cards of the same kind."
-    )
+    title = f"{workload}: each rung against its parent, N={N}"
+    caption = "Kernel times, both of one run where any holds both, else of two runs on cards of the same kind."
     return Table(f"{workload}-gains", title, caption, columns, gain_rows(measurements, workload, N))
 
 
@@ -113,10 +110,10 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
         rung = measurements.rung(series)
         if rung and rung.parent and series.transfer == measurements.transfer:
             parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
-            found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
-            gains = [gain for gain, _ in found]
+            pairs = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
+            gains = [Faster(gain) if gain else None for gain, _ in pairs]
             if any(gains):
-                together = all(same for gain, same in found if gain)
+                together = all(same for gain, same in pairs if gain)
                 rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))
     return rows
 
@@ -137,24 +134,25 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
     partly: list[str] = []
     usual = measurements.of_one_run(lambda point: point.workload == workload and at_study_batch(point))
     measurements = usual if usual.points else measurements
-    listed = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
+    listed = [series for series in measurements.series(workload) if series.transfer == measurements.transfer]
     for series in listed:
         cells: list[Cell] = []
         for N in batches:
             times = [measurements.time(workload, None, N, series, figure) for figure in ("kernel", "total")]
             speedup = measurements.speedup(workload, None, N, series)
-            cells += [time.median if time else None for time in (*times, speedup)]
+            cells += [time.median if time else None for time in times]
+            cells.append(Faster(speedup.median) if speedup else None)
         points = [point for point in measurements.of(workload) if point.series == series]
         if any(cell is not None for cell in cells):
             rows.append((title_of(series), *cells, largest(points)))
         else:
             partly.append(title_of(series))
-    figures = ("kernel (ms)", "total (ms)", "speedup (×)")
+    figures = ("kernel (ms)", "total (ms)", "than serial CPU")
     columns = ("rung", *(f"N={N}, {figure}" for N in batches for figure in figures), "max error")
     absent = f" Not listed, as they take only some layers: {', '.join(partly)}." if partly else ""
     caption = (
         f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
-        "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
+        "arrays; medians of ms per batch. Speed: the total against one core's serial C++. Max error: over the norms of "
         f"patch and filter.{absent} {measurements.footnote(listed)}"
     )
     return Table(f"{workload}-rungs", f"{workload}: every rung, all layers", caption, columns, rows)
@@ -168,10 +166,10 @@ def partly_text(climbed: Sequence[Step]) -> str:
 
 
 def comparisons(
-    found: Frontier | None, workload: str, N: int, layer: int | None = None, ladder: Ladder = LADDER
+    frontier: Frontier | None, workload: str, N: int, layer: int | None = None, ladder: Ladder = LADDER
 ) -> tuple[list[Level], list[Level]]:
     """cuDNN's times over all layers, or of one, and those of our fastest rung of each layer, class by class."""
-    source = found.many if found and workload == WORKLOAD and N == MANY else None
+    source = frontier.many if frontier and workload == WORKLOAD and N == MANY else None
     if source is None:
         return [], []
     layers = LAYERS if layer is None else (layer,)
@@ -190,7 +188,7 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
 
     A rung that does not take all layers is shown with its parent on the others.
     """
-    found = []
+    climbed = []
     for rung in measurements.ladder:
         series = Series(rung.name, measurements.transfer)
         own = measurements.time(workload, layer, N, series, "kernel")
@@ -200,8 +198,8 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
         if own:
             before = parent_time(measurements, workload, layer, N, rung, own.median)
             known = published.kernel_ms(workload, layer, N, Series(rung.name))
-            found.append(Step(rung.name, look(rung.name, measurements.ladder), own, before, known, partly))
-    return found
+            climbed.append(Step(rung.name, look(rung.name, measurements.ladder), own, before, known, partly))
+    return climbed
 
 
 def parent_time(

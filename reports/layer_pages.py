@@ -17,17 +17,17 @@ COLUMNS = (
 )
 
 
-def pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
+def pages(measurements: Measurements, frontier: Frontier | None) -> Iterator[Page]:
     """The layers of all workloads that were timed."""
     for workload in measurements.workloads:
         for layer in measurements.layers(workload):
-            yield page(measurements, found, workload, layer)
+            yield page(measurements, frontier, workload, layer)
 
 
-def page(measurements: Measurements, found: Frontier | None, workload: str, layer: int) -> Page:
+def page(measurements: Measurements, frontier: Frontier | None, workload: str, layer: int) -> Page:
     """One layer's page."""
     key = f"layer-{workload}-{layer}"
-    best = winners.table(f"{key}-best", "The fastest rung of each class", measurements, found, workload, [layer])
+    best = winners.table(f"{key}-best", "The fastest rung of each class", measurements, frontier, workload, [layer])
     items: list[Table | Plot] = [best] if best.rows else []
     return Page(
         key,
@@ -36,7 +36,7 @@ def page(measurements: Measurements, found: Frontier | None, workload: str, laye
         "",
         [
             Section("best", "Which kernel is best, and why", "", items),
-            Section("ladder", "The ladder on this layer", "", figure(measurements, found, workload, layer)),
+            Section("ladder", "The ladder on this layer", "", figure(measurements, frontier, workload, layer)),
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),
         ],
         facts_of(workload, layer),
@@ -53,18 +53,18 @@ def facts_of(workload: str, layer: int) -> list[tuple[str, str]]:
     return [("Workload", workload), ("Shape", f"{planes}: {conv.E}×{conv.F} outputs each"), ("Work", work)]
 
 
-def figure(measurements: Measurements, found: Frontier | None, workload: str, layer: int) -> list[Table | Plot]:
+def figure(measurements: Measurements, frontier: Frontier | None, workload: str, layer: int) -> list[Table | Plot]:
     """All rungs on the layer, with cuDNN's times."""
     N = ladder_batch(measurements, workload)
     climbed = steps(measurements, workload, layer, N)
     if len(climbed) < LEAST_RUNGS:
         return []
-    lines, bests = comparisons(found, workload, N, layer, measurements.ladder)
+    lines, bests = comparisons(frontier, workload, N, layer, measurements.ladder)
     unit = "kernel time (ms per batch)"
     names = [Series(step.rung, measurements.transfer) for step in climbed]
     caption = (
-        "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time in ms, the "
-        f"grey line the shortest so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
+        "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time in ms; "
+        f"grey line: best so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
     )
     draw = partial(charts.ladder, climbed, unit, lines, bests)
     title = f"{workload}, layer {layer}: the ladder, N={N}"

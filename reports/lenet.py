@@ -10,7 +10,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import charts, published
 from alexconv.reports.alexnet import breakdown_plot
 from alexconv.reports.charts import Dot, Line, Step, dots, lines, one
-from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.elements import Cell, Faster, Plot, Section, Table
 from alexconv.reports.measurements import (
     COPIES,
     KERNELS,
@@ -79,9 +79,9 @@ def section(measurements: Measurements, study: str) -> Section:
     )
     if not measurements.timed or STUDY_WORKLOADS[study] not in measurements.workloads:
         return Section("op-times", "Op times", text)
-    found = (part(measurements, study) for part in (side_by_side, waterfall, gains, swept))
+    parts = (part(measurements, study) for part in (side_by_side, waterfall, gains, swept))
     tables = [by_batch(measurements, study), op_times(measurements, study)]
-    items = [*tables, *(item for items in found for item in items)]
+    items = [*tables, *(item for items in parts for item in items)]
     items += [*properties(measurements, study), *counters(measurements, study)]
     return Section("op-times", "Op times", text, items)
 
@@ -102,12 +102,12 @@ def defaults(measurements: Measurements, workload: str) -> Section:
 @cache
 def figures_of(study: str) -> dict[Row, dict[int, list[Figure]]]:
     """What a study printed: figures by variant, layer and batch, two where it printed two."""
-    found: dict[Row, dict[int, list[Figure]]] = {}
+    by_row: dict[Row, dict[int, list[Figure]]] = {}
     for figure in published.figures():
         if figure.study == study and figure.quantity in (*FIGURES, SUM):
             row = Row(study, figure.variant, figure.quantity, figure.layer)
-            found.setdefault(row, {}).setdefault(figure.N, []).append(figure)
-    return found
+            by_row.setdefault(row, {}).setdefault(figure.N, []).append(figure)
+    return by_row
 
 
 def of_study(measurements: Measurements, study: str) -> Measurements:
@@ -138,7 +138,7 @@ def ours(measurements: Measurements, row: Row, N: int) -> Summary | None:
     """Our time of a variant, in the study's quantity; None if not measured."""
     if row.layer is None:
         rows = [Row(row.study, row.name, row.quantity, layer) for layer in layer_numbers(row.workload)]
-        return added(ours(measurements, each, N) for each in rows)
+        return added(ours(measurements, layer_row, N) for layer_row in rows)
     if row.variant is None:
         ms = measurements.serial(row.workload, row.layer, N)
         return None if ms is None else one(ms)
@@ -172,11 +172,11 @@ def stand_in(row: Row) -> str:
 
 def op_times(measurements: Measurements, study: str) -> Table:
     """Rows: a study's variants by layer; columns: batches, each with the study's time, ours and the ratio."""
-    found = {row: figures for row, figures in figures_of(study).items() if row.layer}
-    batches = sorted({N for figures in found.values() for N in figures})
+    by_row = {row: figures for row, figures in figures_of(study).items() if row.layer}
+    batches = sorted({N for figures in by_row.values() for N in figures})
     points = of_study(measurements, study)
     rows: list[tuple[Cell, ...]] = []
-    for row, figures in found.items():
+    for row, figures in by_row.items():
         cells: list[Cell] = []
         for N in batches:
             theirs = figures[N][0].value if N in figures else None
@@ -184,7 +184,7 @@ def op_times(measurements: Measurements, study: str) -> Table:
             cells += [theirs, *against(own, theirs)]
         gpu = next(iter(figures.values()))[0].gpu
         rows.append((row.study, gpu, printed_name(row), stand_in(row), row.layer, *cells))
-    of_batch = [f"N={N}, {what}" for N in batches for what in ("study (ms)", "here (ms)", "here / study")]
+    of_batch = [f"N={N}, {heading}" for N in batches for heading in ("study (ms)", "here (ms)", "here / study")]
     caption = (
         "Here: medians of ms per batch; the studies: single figures. CPU rows: the studies' serial CPU beside ours. "
         + footnote(points.points, by_series=False)
@@ -195,13 +195,13 @@ def op_times(measurements: Measurements, study: str) -> Table:
 
 def by_batch(measurements: Measurements, study: str) -> Table:
     """The study's op times in its own form: a variant's batches below each other, the layers side by side."""
-    points, found = of_study(measurements, study), figures_of(study)
+    points, by_row = of_study(measurements, study), figures_of(study)
     layers = [*layer_numbers(STUDY_WORKLOADS[study])]
     rows: list[tuple[Cell, ...]] = []
-    for name, quantity in dict.fromkeys((row.name, row.quantity) for row in found if row.layer):
+    for name, quantity in dict.fromkeys((row.name, row.quantity) for row in by_row if row.layer):
         of_layers = [Row(study, name, quantity, layer) for layer in layers]
-        for N in sorted({N for row in of_layers for N in found.get(row, {})}):
-            theirs = [figures[N][0].value if N in (figures := found.get(row, {})) else None for row in of_layers]
+        for N in sorted({N for row in of_layers for N in by_row.get(row, {})}):
+            theirs = [figures[N][0].value if N in (figures := by_row.get(row, {})) else None for row in of_layers]
             times = [ours(points, row, N) for row in of_layers]
             here = [time.median if time else None for time in times]
             cells = [cell for pair in zip(theirs, here, strict=True) for cell in pair]
@@ -222,19 +222,19 @@ def against(own: Summary | None, theirs: float | None) -> tuple[float | None, fl
 def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
     """A study's variants at its largest batch, ours and the published, layer by layer."""
     own = of_study(measurements, study)
-    found = {row: figures for row, figures in figures_of(study).items() if row.layer and row.variant}
-    N = max((N for figures in found.values() for N in figures), default=0)
+    by_row = {row: figures for row, figures in figures_of(study).items() if row.layer and row.variant}
+    N = max((N for figures in by_row.values() for N in figures), default=0)
     panels = []
     for layer in layer_numbers(STUDY_WORKLOADS[study]):
         drawn = [
             Dot(name_of(row), look(row.variant.rung if row.variant else ""), ours(own, row, N), figures[N][0].value)
-            for row, figures in found.items()
+            for row, figures in by_row.items()
             if row.layer == layer and N in figures
         ]
         panels.append((f"layer {layer}, N={N}", drawn))
     if not any(dot.ours for _, drawn in panels for dot in drawn):
         return []
-    gpu = next(iter(next(iter(found.values())).values()))[0].gpu
+    gpu = next(iter(next(iter(by_row.values())).values()))[0].gpu
     caption = f"The study's variants with its constants. Left is faster. {own.footnote(of=COPIES)}"
     draw = partial(dots, panels, "op time (ms per batch)", f"published ({gpu})")
     return [Plot(f"{study}-variants", f"{study}: op times of its variants, here and there, N={N}", caption, draw)]
@@ -242,10 +242,10 @@ def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
 
 def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
     """A study's variants over its baseline, both layers added up, at the largest batch at which that was measured."""
-    own, found = of_study(measurements, study), figures_of(study)
-    names = list(dict.fromkeys(row.name for row in found if row.layer and row.quantity == "op_time" and row.variant))
+    own, by_row = of_study(measurements, study), figures_of(study)
+    names = list(dict.fromkeys(row.name for row in by_row if row.layer and row.quantity == "op_time" and row.variant))
     baseline = Row(study, next((name for name in BASELINES if name in names), ""), "op_time", None)
-    batches = sorted({N for row, figures in found.items() if row.name == baseline.name for N in figures})
+    batches = sorted({N for row, figures in by_row.items() if row.name == baseline.name for N in figures})
     N = next((N for N in reversed(batches) if ours(own, baseline, N)), 0)
     base = ours(own, baseline, N) if N else None
     if base is None:
@@ -254,13 +254,15 @@ def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
     for name in names:
         row = Row(study, name, "op_time", None)
         printed = [
-            figures.get(N) for each, figures in found.items() if each.name == name and each.quantity == "op_time"
+            figures.get(N)
+            for printed_row, figures in by_row.items()
+            if printed_row.name == name and printed_row.quantity == "op_time"
         ]
         theirs = sum_or_none([figures[0].value if figures else None for figures in printed])
         if row.variant and (time := ours(own, row, N)):
             over = None if name == baseline.name else base.median
             steps.append(Step(row.variant.rung, look(row.variant.rung), time, over, theirs, label=stand_in(row)))
-    gpu = next(iter(next(iter(found.values())).values()))[0].gpu
+    gpu = next(iter(next(iter(by_row.values())).values()))[0].gpu
     unit = "op time, both layers (ms per batch)"
     draw = partial(charts.waterfall, steps, unit, parent=f"the study's baseline, {baseline.name}", gpu=gpu)
     caption = (
@@ -272,20 +274,20 @@ def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
 
 def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
     """How many times faster than the study's baseline each of its variants is, in the study and here."""
-    own, found = of_study(measurements, study), figures_of(study)
-    names = list(dict.fromkeys(row.name for row in found if row.layer and row.quantity == "op_time" and row.variant))
+    own, by_row = of_study(measurements, study), figures_of(study)
+    names = list(dict.fromkeys(row.name for row in by_row if row.layer and row.quantity == "op_time" and row.variant))
     baseline = next((name for name in BASELINES if name in names), None)
     layers = [*layer_numbers(STUDY_WORKLOADS[study])]
     rows: list[tuple[Cell, ...]] = []
     for name in names:
         of_layers = [Row(study, name, "op_time", layer) for layer in layers]
         base = [Row(study, baseline or "", "op_time", layer) for layer in layers]
-        batches = sorted(set.intersection(*(set(found.get(row, {})) for row in (*of_layers, *base))))
+        batches = sorted(set.intersection(*(set(by_row.get(row, {})) for row in (*of_layers, *base))))
         if name == baseline or not batches:
             continue
         N = batches[-1]
         pairs = list(zip(base, of_layers, strict=True))
-        theirs = [(found[slow][N][0].value, found[fast][N][0].value) for slow, fast in pairs]
+        theirs = [(by_row[slow][N][0].value, by_row[fast][N][0].value) for slow, fast in pairs]
         here = [(median_of(own, slow, N), median_of(own, fast, N)) for slow, fast in pairs]
         cells = [*(gain([pair]) for pair in theirs), gain(theirs), *(gain([pair]) for pair in here), gain(here)]
         rows.append((name_of(of_layers[0]), stand_in(Row(study, name, "op_time", None)), N, *cells))
@@ -293,10 +295,8 @@ def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
         return []
     places = [*(f"layer {layer}" for layer in layers), "both layers"]
     columns = ("variant", "rung here", "N", *(f"{place}, {who}" for who in ("study", "here") for place in places))
-    title = f"{study}: gain of each variant over {baseline} (×)"
-    caption = (
-        f"The baseline's op time over the variant's, at the study's largest batch for it. {own.footnote(of=KERNELS)}"
-    )
+    title = f"{study}: each variant against {baseline}"
+    caption = f"Op times at the study's largest batch for the variant. {own.footnote(of=KERNELS)}"
     return [Table(f"{study}-gains", title, caption, columns, rows)]
 
 
@@ -306,10 +306,10 @@ def median_of(measurements: Measurements, row: Row, N: int) -> float | None:
     return time.median if time else None
 
 
-def gain(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+def gain(pairs: Sequence[tuple[float | None, float | None]]) -> Faster | None:
     """Sum of the first times over the sum of the second, or None where one is missing."""
     slow, fast = (sum_or_none([pair[side] for pair in pairs]) for side in (0, 1))
-    return slow / fast if slow and fast else None
+    return Faster(slow / fast) if slow and fast else None
 
 
 def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
@@ -349,7 +349,7 @@ def swept(measurements: Measurements, study: str) -> list[Table | Plot]:
     for row, figures in figures_of(study).items():
         for N, printed in figures.items() if row.quantity == SUM else ():
             time = ours(own, row, N)
-            rows += [(row.name, stand_in(row), N, each.value, *against(time, each.value)) for each in printed]
+            rows += [(row.name, stand_in(row), N, figure.value, *against(time, figure.value)) for figure in printed]
     times = ("study, both layers (ms)", "here (ms)", "here / study")
     columns = ("tiles of layer 1, 2", "rung here", "N", *times)
     caption = (
@@ -376,13 +376,13 @@ def properties(measurements: Measurements, study: str) -> list[Table | Plot]:
 def counted(measurements: Measurements, figure: Figure) -> float | None:
     """Our counter of a figure's quantity, of the longest kernel of the rung that stands for its variant."""
     variant = PUBLISHED[figure.study, figure.variant]
-    found = [
+    kernels = [
         profile["metrics"]
         for profile in measurements.of_type("profile")
         if (profile["source"], profile["point"]["workload"]) == ("ncu", figure.workload)
         and (profile["point"]["layer"], profile["point"]["rung"]) == (figure.layer, variant.rung)
     ]
-    longest: Mapping[str, float] = max(found, key=lambda metrics: metrics.get("duration_ns", 0.0), default={})
+    longest: Mapping[str, float] = max(kernels, key=lambda metrics: metrics.get("duration_ns", 0.0), default={})
     return float(longest[figure.quantity]) if figure.quantity in longest else None
 
 
@@ -396,7 +396,7 @@ def counters(measurements: Measurements, study: str) -> list[Table | Plot]:
         and profile["point"]["workload"] == STUDY_WORKLOADS[study]
         and profile["point"]["rung"] in rungs
     ]
-    columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "warps wait most for")
+    columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "main stall")
     title = f"{study}: counters of the rungs that stand for its variants"
     caption = (
         "The data of the study's screenshots of nvprof, Nsight Systems and Nsight Compute, for the kernels here, in "
@@ -409,16 +409,16 @@ def coverage(measurements: Measurements) -> Table:
     """How many variants of each study stand beside ours like for like, and why others do not."""
     rows: list[tuple[Cell, ...]] = []
     for study, workload in STUDY_WORKLOADS.items():
-        own, found = of_study(measurements, study), figures_of(study)
-        names = list(dict.fromkeys(row.name for row in found if row.variant))
+        own, by_row = of_study(measurements, study), figures_of(study)
+        names = list(dict.fromkeys(row.name for row in by_row if row.variant))
         here = [
-            name for name in names if all(ours(own, row, N) for row in found if row.name == name for N in found[row])
+            name for name in names if all(ours(own, row, N) for row in by_row if row.name == name for N in by_row[row])
         ]
         like = [name for name in here if (study, name) not in UNLIKE]
         why = [f"{name}: {UNLIKE[study, name]}" for name in names if (study, name) in UNLIKE]
         why += [f"{name}: not measured" for name in names if name not in here]
         printed = sum(
-            len(figures) for name in names for row in found if row.name == name for figures in found[row].values()
+            len(figures) for name in names for row in by_row if row.name == name for figures in by_row[row].values()
         )
         runs = ", ".join(run.text for run in own.runs) or None
         rows.append((study, workload, len(names), printed, len(here), len(like), "; ".join(why) or "none", runs))

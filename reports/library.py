@@ -7,8 +7,10 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.precisions import PRECISIONS, LibraryGoals
+from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
-from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.elements import Cell, Faster, markdown_table
+from alexconv.reports.goals import at_least
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
 OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
@@ -22,13 +24,13 @@ ALEXNET = 1.0
 
 def goals() -> dict[str, LibraryGoals]:
     """The classes' goals for the layers' ratios to the best cuDNN layout."""
-    return {name: each.goals.library for name, each in PRECISIONS.items() if each.goals and each.goals.library}
+    return {name: row.goals.library for name, row in PRECISIONS.items() if row.goals and row.goals.library}
 
 
 def layers(records: Sequence[Record]) -> list[Record]:
     """The last record of each layer, batch size and precision."""
-    found = {(each["workload"], each["layer"], each["N"], each["precision"]): each for each in records}
-    return [found[key] for key in found]
+    last = {(record["workload"], record["layer"], record["N"], record["precision"]): record for record in records}
+    return [last[key] for key in last]
 
 
 def best(record: Record, how: str, contender: str) -> tuple[float, str] | None:
@@ -45,8 +47,8 @@ def ratio(record: Record, how: str = GRAPH) -> float | None:
 
 def rung_of(record: Record) -> str:
     """The rung of the faster layout, what it has copied, and the layouts that failed."""
-    found = best(record, GRAPH, OURS)
-    rung: Any = record["rungs"].get(found[1]) if found else None
+    fastest = best(record, GRAPH, OURS)
+    rung: Any = record["rungs"].get(fastest[1]) if fastest else None
     failed = [name.removeprefix(OURS) for name, error in record["error"].items() if isinstance(error, str)]
     copies = [name for name in ("x", "y") if rung and not rung[f"{name}_in_place"]]
     more = [f"{' and '.join(copies)} copied"] * bool(copies) + [f"{layout} failed" for layout in failed]
@@ -67,16 +69,16 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each precision, of AlexNet and of the other networks: goal and result."""
     for precision, goal in goals().items():
         for study in (True, False):
-            of_class = [each for each in records if (each["workload"] == STUDY) is study]
-            ratios = [ratio(each) for each in of_class if each["precision"] == precision]
-            found = [each for each in ratios if each is not None]
-            if not found:
+            of_class = [record for record in records if (record["workload"] == STUDY) is study]
+            ratios = [ratio(record) for record in of_class if record["precision"] == precision]
+            known = [quotient for quotient in ratios if quotient is not None]
+            if not known:
                 continue
             most, share = (ALEXNET, 1.0) if study else (goal.limit, goal.share)
-            within = sum(each <= most for each in found) / len(ratios)
-            geometric = f"{mean(found):.3f}" + ("" if study else f" (goal {goal.mean:.2f})")
-            shares = f"{within:.1%} up to {most:.2f} (goal {share:.0%})"
-            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, max(found)
+            within = sum(quotient <= most for quotient in known) / len(ratios)
+            geometric = faster(1 / mean(known)) + ("" if study else f" (goal {faster(1 / goal.mean)})")
+            shares = f"{within:.1%} {at_least(most)} (goal {share:.0%})"
+            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, Faster(1 / max(known))
 
 
 GOAL_COLUMNS = ("precision", "layers of", "layers", "geometric mean", "share", "worst")
@@ -89,13 +91,13 @@ def layer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if ours is None or peer is None:
             continue
         error = record["error"][OURS + ours[1]]
-        eager = [found[0] if (found := best(record, EAGER, who)) else None for who in (OURS, PEER)]
+        eager = [fastest[0] if (fastest := best(record, EAGER, who)) else None for who in (OURS, PEER)]
         where = record["precision"], record["N"], f"{record['workload']} {record['layer']}"
-        yield *where, ours[0], peer[0], ours[0] / peer[0], *eager, rung_of(record), error
+        yield *where, ours[0], peer[0], Faster(peer[0] / ours[0]), *eager, rung_of(record), error
 
 
 LAYER_COLUMNS = (
-    *("precision", "N", "layer", "ms", "cuDNN ms", "ratio", "eager ms", "eager cuDNN ms", "rung", "error / norms"),
+    *("precision", "N", "layer", "ms", "cuDNN ms", "than cuDNN", "eager ms", "eager cuDNN ms", "rung", "error / norms"),
 )
 
 
@@ -103,11 +105,12 @@ def summary_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each workload, batch size and precision."""
     groups: dict[tuple[Any, ...], list[float]] = {}
     for record in records:
-        if (found := ratio(record)) is not None:
-            groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(found)
+        if (quotient := ratio(record)) is not None:
+            groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(quotient)
     for (precision, workload, N), ratios in groups.items():
-        faster = sum(each <= 1 for each in ratios)
-        yield precision, workload, N, len(ratios), mean(ratios), min(ratios), max(ratios), f"{faster} of {len(ratios)}"
+        speeds = [Faster(1 / each) for each in (mean(ratios), min(ratios), max(ratios))]
+        count = f"{sum(each <= 1 for each in ratios)} of {len(ratios)}"
+        yield precision, workload, N, len(ratios), *speeds, count
 
 
 SUMMARY_COLUMNS = ("precision", "network", "N", "layers", "geometric mean", "best", "worst", "not slower")
@@ -122,9 +125,9 @@ def host_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
 
 def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
     """A row for each state of the cache and precision."""
-    for state, found in record["seconds"].items():
-        for precision, seconds in found["shapes"].items():
-            yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * found["process"]
+    for state, times in record["seconds"].items():
+        for precision, seconds in times["shapes"].items():
+            yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * times["process"]
 
 
 def model_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
@@ -134,11 +137,11 @@ def model_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if ours and peer:
             errors = record["error"][OURS + ours[1]], record["error"][PLAIN + peer[1]]
             where = record["model"], record["precision"], record["N"]
-            yield *where, ours[0], peer[0], ours[0] / peer[0], ours[1], peer[1], *errors
+            yield *where, ours[0], peer[0], Faster(peer[0] / ours[0]), ours[1], peer[1], *errors
 
 
 MODEL_COLUMNS = (
-    *("model", "precision", "N", "ms", "torch ms", "ratio", "layout", "torch's layout"),
+    *("model", "precision", "N", "ms", "torch ms", "than torch", "layout", "torch's layout"),
     *("error / largest output", "torch's error"),
 )
 
@@ -162,16 +165,16 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         of_kind.setdefault(header["type"], []).append(header)
     if missing := {"library-layer", "library-host", "library-first"} - of_kind.keys():
         raise UsageError(f"{', '.join(map(str, files))}: no records of {', '.join(sorted(missing))}")
-    found = layers(of_kind["library-layer"])
-    alexnet = [record for record in found if record["workload"] == STUDY]
-    missed = [(found_ratio, n) for n, record in enumerate(found) if (found_ratio := ratio(record) or 0) > limit(record)]
-    slower = [found[n] for _, n in sorted(missed, reverse=True)]
+    of_layers = layers(of_kind["library-layer"])
+    alexnet = [record for record in of_layers if record["workload"] == STUDY]
+    missed = [(quotient, n) for n, record in enumerate(of_layers) if (quotient := ratio(record) or 0) > limit(record)]
+    slower = [of_layers[n] for _, n in sorted(missed, reverse=True)]
     host, first = of_kind["library-host"][-1], of_kind["library-first"][-1]
     tables = {
-        "library-goals": (GOAL_COLUMNS, goal_rows(found), found),
-        "library-summary": (SUMMARY_COLUMNS, summary_rows(found), found),
+        "library-goals": (GOAL_COLUMNS, goal_rows(of_layers), of_layers),
+        "library-summary": (SUMMARY_COLUMNS, summary_rows(of_layers), of_layers),
         "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet),
-        "library-slower": (LAYER_COLUMNS, layer_rows(slower), found),
+        "library-slower": (LAYER_COLUMNS, layer_rows(slower), of_layers),
         "library-host": (("precision", "N", "call", "µs"), host_rows(host), [host]),
         "library-first": (
             ("cache", "precision", "fastest ms", "slowest ms", "first of the process, ms"),
@@ -179,7 +182,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         ),
     }
     if models := list(
-        {(each["model"], each["precision"], each["N"]): each for each in of_kind.get(MODEL, [])}.values()
+        {(record["model"], record["precision"], record["N"]): record for record in of_kind.get(MODEL, [])}.values()
     ):
         tables["library-models"] = MODEL_COLUMNS, model_rows(models), models
     return {

@@ -153,8 +153,8 @@ class Measured:
 
     def cpu_ms(self, base: str) -> float | None:
         """``serial`` or ``blas`` time of the CPU for the same batch."""
-        found = (self.record.get("cpu") or {}).get(f"{base}_ms")
-        return float(found) if found else None
+        ms = (self.record.get("cpu") or {}).get(f"{base}_ms")
+        return float(ms) if ms else None
 
 
 def measured(record: Record, run: Run = NO_RUN, ladder: Ladder = LADDER) -> Measured:
@@ -231,7 +231,7 @@ class Measurements:
     @property
     def ceilings(self) -> Record | None:
         """The device's measured ceilings."""
-        return next((found for found in reversed(self.of_type("ceilings"))), None)
+        return next((header for header in reversed(self.of_type("ceilings"))), None)
 
     @cached_property
     def workloads(self) -> list[str]:
@@ -240,13 +240,13 @@ class Measurements:
 
     @cached_property
     def _baselines(self) -> dict[str, Run]:
-        found: dict[str, Run] = {}
+        baselines: dict[str, Run] = {}
         for workload in self.workloads:
             timed = [point for point in self.points if point.workload == workload and point.cpu_ms("serial")]
             timed = timed or [point for point in self.every if point.workload == workload and point.cpu_ms("serial")]
             if timed:
-                found[workload] = runs_of(timed)[0]
-        return found
+                baselines[workload] = runs_of(timed)[0]
+        return baselines
 
     def baseline(self, workload: str) -> Run | None:
         """The run whose CPU times all speedups are over: of the runs with such times the one with most points."""
@@ -254,13 +254,13 @@ class Measurements:
 
     @cached_property
     def _cpu(self) -> dict[tuple[str, int, str], tuple[int, float]]:
-        found: dict[tuple[str, int, str], tuple[int, float]] = {}
+        times: dict[tuple[str, int, str], tuple[int, float]] = {}
         for point in self.every:
             for base in ("serial", "blas"):
                 ms = point.cpu_ms(base)
                 if ms and point.run is self._baselines.get(point.workload):
-                    found.setdefault((point.workload, point.layer, base), (point.N, ms))
-        return found
+                    times.setdefault((point.workload, point.layer, base), (point.N, ms))
+        return times
 
     @cached_property
     def _defaults(self) -> dict[tuple[str, int, int, Series], Measured]:
@@ -307,8 +307,8 @@ class Measurements:
     def series(self, workload: str, N: int | None = None) -> list[Series]:
         """Rungs and peers under the study's transfer in ladder order, with the study's other variants beside them."""
         points = self.of(workload) if N is None else self._of_batch.get((workload, N), [])
-        found = {point.series for point in points}
-        chosen = (series for series in found if series.transfer == self.transfer or series in STUDY_SERIES)
+        known = {point.series for point in points}
+        chosen = (series for series in known if series.transfer == self.transfer or series in STUDY_SERIES)
         return sorted(chosen, key=lambda series: place(series, self.rung(series)))
 
     @cached_property
@@ -329,7 +329,7 @@ class Measurements:
         return added(self.time(workload, number, N, series, figure) for number in layer_numbers(workload))
 
     @cached_property
-    def _each_run(self) -> list["Measurements"]:
+    def _of_runs(self) -> list["Measurements"]:
         of_run = grouped(self.every, lambda point: point.run)
         return [replace(self, points=tuple(of_run[run])) for run in runs_of(self.every)]
 
@@ -337,7 +337,7 @@ class Measurements:
         self, workload: str, layer: int | None, N: int, first: Series, second: Series
     ) -> tuple[Summary | None, Summary | None, bool]:
         """Kernel times of two series, both of the largest run that holds both, and whether there is one."""
-        for run in self._each_run:
+        for run in self._of_runs:
             times = [run.time(workload, layer, N, series, "kernel") for series in (first, second)]
             if all(times):
                 return times[0], times[1], True
@@ -394,12 +394,12 @@ def chosen(points: Sequence[Measured]) -> list[Measured]:
         run = point.run
         return of_series[point.workload, point.series, run], run in with_cpu, held[run], position[run]
 
-    found: dict[str, Measured] = {}
+    best: dict[str, Measured] = {}
     for point in points:
         name = point.name
-        if name not in found or preference(point) > preference(found[name]):
-            found[name] = point
-    return list(found.values())
+        if name not in best or preference(point) > preference(best[name]):
+            best[name] = point
+    return list(best.values())
 
 
 def footnote(
@@ -427,15 +427,15 @@ def footnote(
 
 def stretches(names: Sequence[Series], wanted: Collection[Series]) -> str:
     """Series as text; consecutive names become ``first to last``."""
-    found: list[list[Series]] = [[]]
+    parts: list[list[Series]] = [[]]
     for name in names:
         if name in wanted:
-            found[-1].append(name)
-        elif found[-1]:
-            found.append([])
+            parts[-1].append(name)
+        elif parts[-1]:
+            parts.append([])
     texts = [
-        f"{part[0].label} to {part[-1].label}" if len(part) > 2 else ", ".join(each.label for each in part)
-        for part in found
+        f"{part[0].label} to {part[-1].label}" if len(part) > 2 else ", ".join(member.label for member in part)
+        for part in parts
         if part
     ]
     return ", ".join(texts)
@@ -474,13 +474,13 @@ def place(series: Series, rung: Rung | None) -> tuple[int, str, str]:
 
 def added(summaries: Iterable[Summary | None]) -> Summary | None:
     """Sum of medians between the sums of the intervals' ends (wider than the sum's own interval), or None."""
-    found: list[Summary] = []
+    terms: list[Summary] = []
     for summary in summaries:
         if summary is None:
             return None
-        found.append(summary)
-    columns = [fsum(getattr(summary, name) for summary in found) for name in ("median", "low", "high")]
-    return Summary(columns[0], columns[1], columns[2], min(summary.count for summary in found)) if found else None
+        terms.append(summary)
+    columns = [fsum(getattr(summary, name) for summary in terms) for name in ("median", "low", "high")]
+    return Summary(columns[0], columns[1], columns[2], min(summary.count for summary in terms)) if terms else None
 
 
 def sum_or_none(values: Sequence[float | None]) -> float | None:
@@ -511,8 +511,8 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
     if not every:
         raise UsageError(f"the record files hold no usable points: {'; '.join(unusable[:3])}")
     points = chosen([point for point in every if at_study_batch(point)])
-    found = {point.name for point in points}
-    points += chosen([point for point in every if point.name not in found])
+    names = {point.name for point in points}
+    points += chosen([point for point in every if point.name not in names])
     named = {point.record.get(kind) for point in points for kind in ("host", "run")}
     faults = {key: fault_of_header(header) for key, header in records.headers.items()}
     unusable += [f"a header of type {records.headers[key]['type']}: {fault}" for key, fault in faults.items() if fault]
@@ -574,11 +574,11 @@ def usable(
     number: Counter[str] = Counter()
     points: list[Measured] = []
     faults: list[str] = []
-    for (file, device, host, commit), found in by_run.items():
+    for (file, device, host, commit), run_records in by_run.items():
         number[file] += 1
         name = file if files[file] == 1 else f"{file}/{number[file]}"
         run = Run(name, headers[device], headers.get(host, {}), commit)
-        for record in latest(found):
+        for record in latest(run_records):
             try:
                 points.append(measured(record, run, ladder))
             except UsageError as error:
@@ -592,14 +592,14 @@ def latest(records: Iterable[Record]) -> list[Record]:
     A record without a CPU time takes over the previous one, with its host: a tuner times no CPU, and that time does not
     depend on the kernel.
     """
-    found: dict[str, Record] = {}
+    last: dict[str, Record] = {}
     for record in records:
         name = identity(record["point"])
-        older = found.get(name)
+        older = last.get(name)
         if older and older.get("cpu") and not record.get("cpu"):
             record = record | {key: older[key] for key in ("cpu", "host") if key in older}
-        found[name] = record
-    return list(found.values())
+        last[name] = record
+    return list(last.values())
 
 
 def last_profiles(profiles: Iterable[Record], ladder: Ladder) -> list[Record]:
@@ -608,18 +608,18 @@ def last_profiles(profiles: Iterable[Record], ladder: Ladder) -> list[Record]:
     A repeated command is the same run by its header, so if a kernel has more profiles than its rung has launches of
     it, the last ones count.
     """
-    found: dict[tuple[str, str], list[Record]] = {}
+    by_point: dict[tuple[str, str], list[Record]] = {}
     for profile in profiles:
-        of_run = found.setdefault((identity(profile["point"]), profile["source"]), [])
+        of_run = by_point.setdefault((identity(profile["point"]), profile["source"]), [])
         if of_run and of_run[-1].get("run") != profile.get("run"):
             of_run.clear()
         of_run.append(profile)
-    kept: list[Record] = []
-    for of_run in found.values():
+    last: list[Record] = []
+    for of_run in by_point.values():
         for entry in dict.fromkeys(profile["entry"] for profile in of_run):
             of_kernel = [profile for profile in of_run if profile["entry"] == entry]
-            kept += of_kernel[-times_launched(of_kernel[0], ladder) :]  # all, where the count is 0
-    return kept
+            last += of_kernel[-times_launched(of_kernel[0], ladder) :]  # all, where the count is 0
+    return last
 
 
 def times_launched(profile: Record, ladder: Ladder) -> int:

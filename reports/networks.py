@@ -8,7 +8,7 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.precisions import PRECISIONS
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
@@ -16,8 +16,20 @@ from alexconv.shapes import WORKLOADS, Conv
 
 LIMITS = (1.0, 1.05, 1.10)
 SLOWER = 1.05  # the table of slower layers has those above this ratio
-SUMMARY = ("network", "N", "class", "layers", "geometric mean", "at most 1.00", "at most 1.05", "at most 1.10", "worst")
-MISSES = ("network", "layer", "N", "class", "shape", "ours, us", "cuDNN, us", "ratio", "rung", "where its time goes")
+AT_MOST = tuple(f"at most {faster(1 / limit)}" for limit in LIMITS[1:])
+SUMMARY = ("network", "N", "class", "layers", "geometric mean", "not slower", *AT_MOST, "worst")
+MISSES = (
+    "network",
+    "layer",
+    "N",
+    "class",
+    "shape",
+    "ours, us",
+    "cuDNN, us",
+    "than cuDNN",
+    "rung",
+    "where its time goes",
+)
 PREPARES = ("prepare_input", "pad_input")
 
 
@@ -50,26 +62,28 @@ def microseconds(record: Record) -> float:
 
 def pairs(records: Records) -> list[Beside]:
     """Each layer, N and class that has both; a stricter class's rungs serve too."""
-    found: dict[tuple[str, int, int], list[Record]] = {}
+    by_layer: dict[tuple[str, int, int], list[Record]] = {}
     for record in records.points:
         point = record["point"]
         if record["status"] == "ok" and "layer" in point and median_of(record, "kernel") is not None:
-            found.setdefault((point["workload"], point["layer"], point["N"]), []).append(record)
+            by_layer.setdefault((point["workload"], point["layer"], point["N"]), []).append(record)
     beside = []
-    for (workload, layer, N), of_layer in sorted(found.items(), key=in_order):
+    for (workload, layer, N), of_layer in sorted(by_layer.items(), key=in_order):
         for precision in PRECISIONS:
             served = {precision, *PRECISIONS[precision].stricter}
-            ours = [each for each in of_layer if class_of(each) in served]
-            peers = [each for each in of_layer if class_of(each) is None and each["point"]["precision"] == precision]
+            ours = [record for record in of_layer if class_of(record) in served]
+            peers = [
+                record for record in of_layer if class_of(record) is None and record["point"]["precision"] == precision
+            ]
             if ours and peers:
-                fastest = (min(each, key=microseconds) for each in (ours, peers))
+                fastest = (min(side, key=microseconds) for side in (ours, peers))
                 beside.append(Beside(workload, layer, N, precision, *fastest))
     return beside
 
 
-def in_order(found: tuple[tuple[str, int, int], list[Record]]) -> tuple[int, int, int]:
+def in_order(group: tuple[tuple[str, int, int], list[Record]]) -> tuple[int, int, int]:
     """Sorting key: networks in the order of WORKLOADS, then N, then layers."""
-    workload, layer, N = found[0]
+    workload, layer, N = group[0]
     return list(WORKLOADS).index(workload), N, layer
 
 
@@ -82,31 +96,31 @@ def class_of(record: Record) -> str | None:
 def summary_part(beside: Sequence[Beside]) -> str:
     """Ratios of each network, N and class."""
     groups: dict[tuple[str, int, str], list[float]] = {}
-    for each in beside:
-        groups.setdefault((each.workload, each.N, each.precision), []).append(each.ratio)
+    for pair in beside:
+        groups.setdefault((pair.workload, pair.N, pair.precision), []).append(pair.ratio)
     rows: list[tuple[Cell, ...]] = []
     for (workload, N, precision), ratios in groups.items():
         shares = (f"{sum(ratio <= limit for ratio in ratios) / len(ratios):.0%}" for limit in LIMITS)
         mean = exp(fsum(map(log, ratios)) / len(ratios))
         layers = f"{len(ratios)} of {len(WORKLOADS[workload].layers)}"
-        rows.append((workload, N, precision, layers, f"{mean:.2f}", *shares, f"{max(ratios):.2f}"))
+        rows.append((workload, N, precision, layers, faster(1 / mean), *shares, faster(1 / max(ratios))))
     return "\n".join(markdown_table(SUMMARY, rows)) if rows else NOT_MEASURED
 
 
 def slower_part(beside: Sequence[Beside]) -> str:
     """The layers on which cuDNN is faster, the worst first."""
-    slower = sorted((each for each in beside if each.ratio > SLOWER), key=lambda each: -each.ratio)
+    slower = sorted((pair for pair in beside if pair.ratio > SLOWER), key=lambda pair: -pair.ratio)
     if not slower:
-        return f"None above {SLOWER:.2f}." if beside else NOT_MEASURED
-    return "\n".join(markdown_table(MISSES, [row(each) for each in slower]))
+        return f"None more than {faster(1 / SLOWER)}." if beside else NOT_MEASURED
+    return "\n".join(markdown_table(MISSES, [row(pair) for pair in slower]))
 
 
-def row(each: Beside) -> tuple[Cell, ...]:
+def row(pair: Beside) -> tuple[Cell, ...]:
     """A row of the slower layers' table."""
-    ours, peer = microseconds(each.ours), microseconds(each.peer)
-    times = f"{ours:.1f}", f"{peer:.1f}", f"{each.ratio:.2f}"
-    rung = f"`{each.ours['point']['rung']}`"
-    return each.workload, each.layer, each.N, each.precision, shape(each.conv), *times, rung, reason(each)
+    ours, peer = microseconds(pair.ours), microseconds(pair.peer)
+    times = f"{ours:.1f}", f"{peer:.1f}", faster(1 / pair.ratio)
+    rung = f"`{pair.ours['point']['rung']}`"
+    return pair.workload, pair.layer, pair.N, pair.precision, shape(pair.conv), *times, rung, reason(pair)
 
 
 def shape(conv: Conv) -> str:
@@ -115,20 +129,20 @@ def shape(conv: Conv) -> str:
     return f"{conv.C} x {conv.H} x {conv.W}, {conv.M} of {conv.R} x {conv.S}{stride}"
 
 
-def reason(each: Beside) -> str:
+def reason(pair: Beside) -> str:
     """Where the time goes by the record's launches: their number, passes over the input, blocks and full tiles."""
-    prepared = {launch.entry for launch in RUNGS[each.ours["point"]["rung"]].prepare}
-    launches = [launch for launch in each.ours["launches"] if launch["entry"] not in prepared]
+    prepared = {launch.entry for launch in RUNGS[pair.ours["point"]["rung"]].prepare}
+    launches = [launch for launch in pair.ours["launches"] if launch["entry"] not in prepared]
     counted = f"{len(launches)} launches" if len(launches) > 1 else "1 launch"
     passes = Counter(launch["entry"] in PREPARES for launch in launches)[True]
-    said = [counted + (", a pass over the input" if passes else "")]
-    conv, constants = each.conv, each.ours["point"]["constants"]
+    remarks = [counted + (", a pass over the input" if passes else "")]
+    conv, constants = pair.conv, pair.ours["point"]["constants"]
     if {"TILE_PIXELS", "TILE_FILTERS"} <= set(constants):
-        pixels = each.N * conv.E * conv.F
+        pixels = pair.N * conv.E * conv.F
         tiles = -(-pixels // constants["TILE_PIXELS"]) * -(-conv.M // constants["TILE_FILTERS"])
         filled = pixels * conv.M / (tiles * constants["TILE_PIXELS"] * constants["TILE_FILTERS"])
-        said.append(f"{tiles * constants.get('SPLITS', 1)} blocks' work, tiles {filled:.0%} full")
-    return "; ".join(said)
+        remarks.append(f"{tiles * constants.get('SPLITS', 1)} blocks' work, tiles {filled:.0%} full")
+    return "; ".join(remarks)
 
 
 PARTS: dict[str, Callable[[Sequence[Beside]], str]] = {

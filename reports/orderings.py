@@ -32,31 +32,33 @@ def orderings(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """Ranks by layer, ours and the study's, and how far they agree."""
     N = measurements.main_batch(workload)
     items: list[Table | Plot] = []
-    for what in ("kernel time", "speedup"):
+    for quantity in ("kernel time", "speedup"):
         ranked: dict[int | None, tuple[Ours, Ours]] = {}
         for layer in slices(measurements, workload):
-            ours, theirs = comparable(measurements, workload, layer, N, what)
+            ours, theirs = comparable(measurements, workload, layer, N, quantity)
             if len(ours) > 1:
                 ranked[layer] = ours, theirs
         if ranked:
             key, every = (
-                f"{workload}-order-{what.split()[0]}",
+                f"{workload}-order-{quantity.split()[0]}",
                 {series for ours, _ in ranked.values() for series in ours},
             )
-            runs = measurements.footnote(every, workload, N, of=SPEEDUPS if what == "speedup" else KERNELS)
+            runs = measurements.footnote(every, workload, N, of=SPEEDUPS if quantity == "speedup" else KERNELS)
             items += [
-                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, runs),
-                agreement(key, f"{workload}: agreement of the orders by {what}, N={N}", ranked, runs),
+                rank_table(key, f"{workload}: order by {quantity}, N={N}", ranked, runs),
+                agreement(key, f"{workload}: agreement of the orders by {quantity}, N={N}", ranked, runs),
             ]
     return items
 
 
-def comparable(measurements: Measurements, workload: str, layer: int | None, N: int, what: str) -> tuple[Ours, Ours]:
+def comparable(
+    measurements: Measurements, workload: str, layer: int | None, N: int, quantity: str
+) -> tuple[Ours, Ours]:
     """Costs of the series that both sides have: smaller is better."""
     ours: Ours = {}
     theirs: Ours = {}
     for series in measurements.series(workload, N):
-        if what == "speedup":
+        if quantity == "speedup":
             own, known = measurements.speedup(workload, layer, N, series), published.speedup(workload, layer, N, series)
             costs = (1 / own.median if own else None), (1 / known if known else None)
         else:
@@ -89,7 +91,7 @@ def agreement(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]],
     for layer, (ours, theirs) in ranked.items():
         swapped = [f"{fast} before {slow}" for fast, slow in reversals(ours, theirs)]
         rows.append((label(layer), len(ours), kendall_tau(ours, theirs), len(swapped), "; ".join(swapped) or "none"))
-    columns = ("layer", "rungs", "Kendall's tau-b", "reversals", "here, against the study's order")
+    columns = ("layer", "rungs", "Kendall's tau-b", "reversals", "pairs that swapped")
     return Table(f"{key}-agreement", title, runs, columns, rows)
 
 
@@ -102,9 +104,9 @@ def signs(ours: Ours, theirs: Ours) -> Iterator[tuple[Series, Series, int, int]]
 
 def kendall_tau(ours: Ours, theirs: Ours) -> float | None:
     """Kendall's tau-b, which allows for ties; None if one side is all ties.  (Kendall, Biometrika 33, 1945.)"""
-    found = [(a, b) for _, _, a, b in signs(ours, theirs)]
-    untied = [sum(pair[side] != 0 for pair in found) for side in (0, 1)]
-    return sum(a * b for a, b in found) / sqrt(untied[0] * untied[1]) if all(untied) else None
+    pairs = [(a, b) for _, _, a, b in signs(ours, theirs)]
+    untied = [sum(pair[side] != 0 for pair in pairs) for side in (0, 1)]
+    return sum(a * b for a, b in pairs) / sqrt(untied[0] * untied[1]) if all(untied) else None
 
 
 def reversals(ours: Ours, theirs: Ours) -> list[tuple[str, str]]:

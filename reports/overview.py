@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from alexconv.records.faults import possible
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
-from alexconv.reports.elements import Cell, Section, Table, shown
+from alexconv.reports.elements import Cell, Faster, Section, Table, shown
 from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
@@ -18,18 +18,18 @@ def facts(measurements: Measurements) -> list[tuple[str, str]]:
     device = measurements.device
     used = [point.run.card for point in measurements.every]
     cards = [card for card in dict.fromkeys([*used, *sorted(measurements.cards.values())]) if card != name_of(device)]
-    found = [("Device", device_line(device))]
-    found += [("Cards", f"{len(cards)}: {', '.join(cards)}")] if len(cards) > 1 else []
-    found += [("Driver", str(device["driver"]))] if device.get("driver") else []
-    found += [("Toolkit", f"CUDA {device['toolkit']}")] if device.get("toolkit") else []
-    found += [("Clocks", clocks(device))] if device.get("clock_khz") else []
-    found += [("Compiler", str(device["compiler"]))] if device.get("compiler") else []
+    entries = [("Device", device_line(device))]
+    entries += [("Cards", f"{len(cards)}: {', '.join(cards)}")] if len(cards) > 1 else []
+    entries += [("Driver", str(device["driver"]))] if device.get("driver") else []
+    entries += [("Toolkit", f"CUDA {device['toolkit']}")] if device.get("toolkit") else []
+    entries += [("Clocks", clocks(device))] if device.get("clock_khz") else []
+    entries += [("Compiler", str(device["compiler"]))] if device.get("compiler") else []
     for host in measurements.of_type("host"):
-        found.append(("CPU", f"{host.get('cpu', '?')}, {host.get('cores', '?')} cores, {host.get('system', '')}"))
+        entries.append(("CPU", f"{host.get('cpu', '?')}, {host.get('cores', '?')} cores, {host.get('system', '')}"))
     runs = measurements.of_type("run")
-    found += [("Commit", text) for text in once(commit(run) for run in runs)]
-    found += [("Packages", text) for text in once(packages(run) for run in runs)]
-    return found + [("Command", text) for text in once(str(run.get("command", "?")) for run in runs)]
+    entries += [("Commit", text) for text in once(commit(run) for run in runs)]
+    entries += [("Packages", text) for text in once(packages(run) for run in runs)]
+    return entries + [("Command", text) for text in once(str(run.get("command", "?")) for run in runs)]
 
 
 def once(texts: Iterable[str]) -> list[str]:
@@ -95,13 +95,13 @@ def bases(measurements: Measurements) -> list[tuple[str, str]]:
 
 def section(measurements: Measurements, workload: str) -> Section:
     """The main table of a workload: sums over the layers, then layer by layer."""
-    found = rows_of_runs(measurements, workload)
+    run_rows = rows_of_runs(measurements, workload)
     base = measurements.baseline(workload)
     basis = f" CPU times: those of {base.text}." if base else ""
-    sums = sums_table(workload, found, basis)
+    sums = sums_table(workload, run_rows, basis)
     rows = [
         (row.N, row.layer, row.rung, row.transfer, *timed(row), *ends(run, row))
-        for run, row in found
+        for run, row in run_rows
         if row.layer is not None
     ]
     columns = ("N", "layer", "rung", "transfer", *TIMES, "max error", "status", "run")
@@ -117,19 +117,19 @@ def section(measurements: Measurements, workload: str) -> Section:
     return Section("overview", "Results", text, [*([sums] if sums.rows else []), layers])
 
 
-def sums_table(workload: str, found: Sequence[tuple[Run, Row]], basis: str) -> Table:
+def sums_table(workload: str, run_rows: Sequence[tuple[Run, Row]], basis: str) -> Table:
     """The sums over the layers of each run."""
     layers: dict[tuple[Run, int, str, str], list[str]] = {}
-    for run, row in found:
+    for run, row in run_rows:
         if row.layer is not None:
             layers.setdefault(same_rung(run, row), []).append(str(row.layer))
     rows = [
         (row.N, row.rung, row.transfer, ", ".join(layers[same_rung(run, row)]), *timed(row), *ends(run, row))
-        for run, row in found
+        for run, row in run_rows
         if row.layer is None
     ]
     caption = (
-        "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, over the total."
+        "Medians in ms per batch, each row of one run. Speeds: the total against serial CPU, and BLAS on all cores."
         f"{basis}"
     )
     columns = ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run")
@@ -147,7 +147,7 @@ def rows_of_runs(measurements: Measurements, workload: str) -> list[tuple[Run, R
             }
             error = {} if point.error is None else point.record["error"]
             by_run.setdefault(point.run, []).append(point.record | {"cpu": cpu, "error": error})
-    found = [(run, row) for run, records in by_run.items() for row in rows(records, measurements.ladder)]
+    run_rows = [(run, row) for run, records in by_run.items() for row in rows(records, measurements.ladder)]
     names = list(measurements.ladder.named)
 
     def position(pair: tuple[Run, Row]) -> tuple[int, int, str, str, str]:
@@ -155,7 +155,7 @@ def rows_of_runs(measurements: Measurements, workload: str) -> list[tuple[Run, R
         name = row.rung.partition(" ")[0]
         return row.N, names.index(name) if name in names else len(names), row.rung, row.transfer, run.name
 
-    return sorted(found, key=position)
+    return sorted(run_rows, key=position)
 
 
 def runs_table(measurements: Measurements) -> Table:
@@ -194,7 +194,7 @@ def serial_per_image(point: Measured | None) -> str | None:
     return f"{point.workload} layer {point.layer}: {shown(ms / point.N)}" if point and ms else None
 
 
-TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "speedup, serial (×)", "speedup, BLAS (×)")
+TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "than serial CPU", "than BLAS")
 
 
 def same_rung(run: Run, row: Row) -> tuple[Run, int, str, str]:
@@ -209,4 +209,5 @@ def ends(run: Run, row: Row) -> tuple[Cell, ...]:
 
 def timed(row: Row) -> tuple[Cell, ...]:
     """Times and speedups of a row."""
-    return row.kernel, row.copies, row.total, row.speedup("total"), row.speedup("total", "blas")
+    speeds = (row.speedup("total", base) for base in ("serial", "blas"))
+    return row.kernel, row.copies, row.total, *(Faster(speed) if speed else None for speed in speeds)

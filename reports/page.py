@@ -27,6 +27,7 @@ ASSETS = ("site.css", "site.js")
 BOOK = "book/index.html"
 FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others are folded away
 MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open
+SOURCE = re.compile(r"(?:^| )(?:Runs?: |From `)")
 NAMED = re.compile(r"[\w-]+(?: [\[(][^\])]*[\])])+")  # a name with constants or a transfer after it
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
@@ -102,6 +103,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "cells_json": lambda table, here: cells_json(table, links, here),
         "sort_key": sort_key,
         "prose": prose,
+        "sourced": sourced,
         "source": source,
         "strip": strip,
     }
@@ -186,6 +188,12 @@ def source(code: Code) -> Markup:
         (marks[line[:1]].format(line) if line[:1] in marks else escape(line) + "\n") for line in code.text.splitlines()
     ]
     return Markup("").join(lines)
+
+
+def sourced(text: str) -> tuple[str, str]:
+    """A caption's words, and the runs or files that it ends with."""
+    found = SOURCE.search(text)
+    return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
 
 
 def prose(text: str) -> Markup:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.records.statistics import Summary
+from alexconv.records.statistics import Summary, faster
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.charts import Dot, Duel
@@ -17,9 +17,10 @@ from alexconv.reports.comparison import (
     Frontier,
     Source,
     hot,
-    interval,
-    over,
+    speed,
+    speed_interval,
     times_over,
+    total,
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table, shown
 from alexconv.reports.frontier import class_table, summary_table
@@ -37,25 +38,25 @@ from alexconv.reports.style import look
 Times = Mapping[tuple[int | None, Series], Summary | None]  # of a kernel, by layer and series
 
 
-def headline(measurements: Measurements, found: Frontier | None) -> str:
+def headline(measurements: Measurements, frontier: Frontier | None) -> str:
     """The report's result: the naive rung's time and the fastest rungs', beside cuDNN's where it was timed."""
     if WORKLOAD not in measurements.workloads or not measurements.timed:
         return ""
-    source, first = found.many if found else None, LADDER[0].name
+    source, first = frontier.many if frontier else None, LADDER[0].name
     N = MANY if source else measurements.main_batch(WORKLOAD)
     naive = measurements.time(WORKLOAD, None, N, Series(first, measurements.transfer), "kernel")
     parts = [f"{shown(naive.median)} ms with `{first}`, the naive kernel"] if naive else []
     for contract in CONTRACTS:
         ms = source.sum_of(contract, N) if source else sum_or_none(fastest_of_layers(measurements, contract, N))
-        peer = source.named_sum(contract.peer, N) if source else None
-        beside = f" ({peer / ms:.1f}× cuDNN's speed)" if ms and peer else ""
+        peer = total(source.faster(contract, layer, N) for layer in LAYERS) if source else None
+        beside = f" ({faster(peer / ms)} than cuDNN)" if ms and peer else ""
         parts += [f"{shown(ms)} ms with the fastest {contract.name} rungs{beside}"] if ms else []
     file = Path(source.file).stem if source else ""
     runs = [run for run in measurements.runs if run.name.partition("/")[0] == file] or measurements.runs[:1]
     start = measurements.find(WORKLOAD, LAYERS[0], N, Series(first, measurements.transfer))
     elsewhere = f"; `{first}`: {start.run.text}" if start and start.run not in runs[:1] else ""
-    what = f"AlexNet's {len(LAYERS)} convolution layers, N={N}, kernel time"
-    return f"{what}: {'; '.join(parts)}. Run: {runs[0].text}{elsewhere}." if parts and runs else ""
+    subject = f"AlexNet's {len(LAYERS)} convolution layers, N={N}, kernel time"
+    return f"{subject}: {'; '.join(parts)}. Run: {runs[0].text}{elsewhere}." if parts and runs else ""
 
 
 def fastest_of_layers(measurements: Measurements, contract: Contract, N: int) -> list[float | None]:
@@ -64,10 +65,10 @@ def fastest_of_layers(measurements: Measurements, contract: Contract, N: int) ->
         point for point in measurements.of(WORKLOAD) if point.N == N and point.rung and contract.kept_by(point.rung)
     ]
     times = [[ms for point in points if point.layer == layer and (ms := hot(point))] for layer in LAYERS]
-    return [min(found, default=None) for found in times]
+    return [min(layer_times, default=None) for layer_times in times]
 
 
-def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+def section(measurements: Measurements, workload: str, frontier: Frontier | None) -> Section:
     """Figures and tables of a workload with peers."""
     return Section(
         "peers",
@@ -75,21 +76,21 @@ def section(measurements: Measurements, workload: str, found: Frontier | None) -
         "Peers are cuDNN's convolution and cuBLAS's matrix product, called through torch in the same run, with the "
         "same data, and checked and timed like the rungs. The engine is the one that cuDNN's benchmark finds "
         "fastest. Ours is the fastest rung of each layer, with its fastest constants.",
-        peers(measurements, workload, found),
+        peers(measurements, workload, frontier),
     )
 
 
-def peers(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+def peers(measurements: Measurements, workload: str, frontier: Frontier | None) -> list[Table | Plot]:
     """Our fastest rung of each layer and class beside cuDNN, then every peer beside the ladder."""
-    source = found.many if found and workload == WORKLOAD else None
+    source = frontier.many if frontier and workload == WORKLOAD else None
     items: list[Table | Plot] = []
-    if found and source:
+    if frontier and source:
         panels = [(contract.title, duels(source, contract, measurements.ladder)) for contract in CONTRACTS]
         title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
-        caption = "Right margin: our time over cuDNN's in the class's own layout. Left is faster."
-        classes = (class_table(found, contract) for contract in CONTRACTS)
+        caption = "Right margin: our time, and how many times faster than cuDNN in the class's own layout."
+        classes = (class_table(frontier, contract) for contract in CONTRACTS)
         items = [
-            *(table for table in (summary_table(found),) if table),
+            *(table for table in (summary_table(frontier),) if table),
             Plot(f"{workload}-cudnn", title, caption, partial(charts.duels, panels, "kernel time (ms per batch)")),
             *(table for table in classes if table),
         ]
@@ -111,22 +112,22 @@ def duels(source: Source, contract: Contract, ladder: Ladder) -> list[Duel]:
 def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """The leading rungs beside every peer, layer by layer."""
     N = measurements.main_batch(workload)
-    series = [each for each in measurements.series(workload, N) if each.transfer == measurements.transfer]
-    others = [each for each in series if measurements.rung(each) is None]
+    series = [entry for entry in measurements.series(workload, N) if entry.transfer == measurements.transfer]
+    others = [entry for entry in series if measurements.rung(entry) is None]
     if not others:
         return []
     layers = slices(measurements, workload)
     times = {
-        (layer, each): measurements.time(workload, layer, N, each, "kernel") for layer in layers for each in series
+        (layer, entry): measurements.time(workload, layer, N, entry, "kernel") for layer in layers for entry in series
     }
     shown_ones = {*leaders(measurements, times), *others}
     panels = [
         (
             label(layer),
             [
-                Dot(title_of(each), look(each.rung, measurements.ladder), times[layer, each])
-                for each in series
-                if each in shown_ones
+                Dot(title_of(entry), look(entry.rung, measurements.ladder), times[layer, entry])
+                for entry in series
+                if entry in shown_ones
             ],
         )
         for layer in layers
@@ -145,14 +146,14 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
     rows = [
         row for layer in layers for peer in others if (row := peer_row(measurements, workload, layer, N, peer, times))
     ]
-    caption = f"The rows of all layers have one rung for all of them. Above 1 the rung is faster. {runs}"
+    caption = f"The rows of all layers have one rung for all of them. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, PEER_COLUMNS, rows)
     return [*items, table]
 
 
 PEER_COLUMNS = (
     *("layer", "peer", "its name in the records", "peer (ms)"),
-    *("fastest rung, same precision", "rung (ms)", "peer / rung (×)", "95 %"),
+    *("fastest rung, same precision", "rung (ms)", "rung than peer", "95 %"),
 )
 
 
@@ -164,14 +165,14 @@ def peer_row(
     if not time:
         return None
     rivals = [
-        (own.median, each)
-        for (at, each), own in times.items()
-        if at == layer and own and measurements.rung(each) and precision_of(measurements, workload, each) == precision
+        (own.median, rival)
+        for (at, rival), own in times.items()
+        if at == layer and own and measurements.rung(rival) and precision_of(measurements, workload, rival) == precision
     ]
-    ms, rival = min(rivals, key=lambda each: (each[0], each[1].rung), default=(None, None))
+    ms, rival = min(rivals, key=lambda pair: (pair[0], pair[1].rung), default=(None, None))
     beside = points_of(measurements, workload, layer, N, rival)
-    found = times_over(points_of(measurements, workload, layer, N, peer), beside)
-    ratios = over(time.median, ms), interval(found) if rival else None
+    found = times_over(beside, points_of(measurements, workload, layer, N, peer))
+    ratios = speed(ms, time.median), speed_interval(found) if rival else None
     return label(layer), title_of(peer), peer.rung, time.median, rival.rung if rival else None, ms, *ratios
 
 
@@ -180,7 +181,7 @@ def points_of(
 ) -> list[Measured | None]:
     """A series' point of a layer, or of all layers; none without a series."""
     layers = layer_numbers(workload) if layer is None else [layer]
-    return [measurements.find(workload, each, N, series) for each in layers] if series else []
+    return [measurements.find(workload, number, N, series) for number in layers] if series else []
 
 
 def leaders(measurements: Measurements, times: Times) -> set[Series]:

@@ -24,63 +24,66 @@ def headers(records: Records, kind: str) -> list[Record]:
     return [header for header in records.headers.values() if header["type"] == kind]
 
 
-def origin(records: Records, found: Iterable[Record]) -> str:
+def origin(records: Records, measured: Iterable[Record]) -> str:
     """The devices that they were measured on, in a sentence."""
-    devices = {records.headers.get(each.get("device", ""), {}).get("name", "an unnamed device") for each in found}
+    devices = {
+        records.headers.get(record.get("device", ""), {}).get("name", "an unnamed device") for record in measured
+    }
     return f"Measured on {' and '.join(sorted(devices))}."
 
 
 def conv2d_part(records: Records) -> str:
     """For each data set and class the worst layer's error over its bound, conv2d's and below it cuDNN's."""
-    found = headers(records, GUARANTEE)
-    if not found:
+    measured = headers(records, GUARANTEE)
+    if not measured:
         return NOT_MEASURED
-    classes = list(dict.fromkeys(each["class"] for each in found))
+    classes = list(dict.fromkeys(record["class"] for record in measured))
     rows: list[tuple[Cell, ...]] = []
     for data in DATA_SETS:
-        of_data = [each for each in found if each["data"] == data]
+        of_data = [record for record in measured if record["data"] == data]
         for who, key in (("conv2d", "conv2d"), (CUDNN, "cudnn")):
-            if any(key in each for each in of_data):
+            if any(key in record for record in of_data):
                 cells = [
-                    worst(each for each in of_data if each["class"] == name and key in each)(key) for name in classes
+                    worst(record for record in of_data if record["class"] == name and key in record)(key)
+                    for name in classes
                 ]
                 rows.append((data, who, *cells))
-    layers, batches = ({each[axis] for each in found} for axis in ("layer", "N"))
+    layers, batches = ({record[axis] for record in measured} for axis in ("layer", "N"))
     at = ", ".join(map(str, sorted(batches)))
     note = (
         f"Error over bound, the worst of {len(layers)} layers of AlexNet at N = {at}; "
         "up to 1 is within the guarantee.  *Misplaced*: outputs that are NaN or infinite where they should not be, or "
-        f"the other way round.  cuDNN: {engines(found)}  {origin(records, found)}"
+        f"the other way round.  cuDNN: {engines(measured)}  {origin(records, measured)}"
     )
     return "\n".join([*markdown_table(("data", "who", *classes), rows), "", note])
 
 
-def worst(found: Iterable[Record]) -> Callable[[str], Cell]:
+def worst(measured: Iterable[Record]) -> Callable[[str], Cell]:
     """The cell of a class on a data set, of conv2d or of cuDNN."""
-    records = list(found)
+    records = list(measured)
 
     def cell(key: str) -> Cell:
-        misplaced = sum(each[key]["misplaced"] for each in records)
+        misplaced = sum(record[key]["misplaced"] for record in records)
         if misplaced:
             return f"{misplaced:,} misplaced"
-        return max((ratio(each[key]["scaled"], each[key]["bound"]) for each in records), default=None)
+        return max((ratio(record[key]["scaled"], record[key]["bound"]) for record in records), default=None)
 
     return cell
 
 
 def ratio(scaled: float | str, bound: float) -> float:
     """An error over its bound; records have words for errors that are not finite."""
-    found = float(scaled) / bound
-    return found if isfinite(found) else inf
+    quotient = float(scaled) / bound
+    return quotient if isfinite(quotient) else inf
 
 
-def engines(found: Iterable[Record]) -> str:
+def engines(measured: Iterable[Record]) -> str:
     """The kinds of cuDNN's engines by class and layer, from the names of the kernels that ran on uniform data."""
     kinds: dict[str, dict[str, list[int]]] = {}
-    for each in found:
-        engine = each.get("cudnn", {}).get("engine")
-        if engine and each["data"] == UNIFORM:
-            kinds.setdefault(each["class"], {}).setdefault(engine, []).append(each["layer"])
+    for record in measured:
+        engine = record.get("cudnn", {}).get("engine")
+        if engine and record["data"] == UNIFORM:
+            kinds.setdefault(record["class"], {}).setdefault(engine, []).append(record["layer"])
     if not kinds:
         return "its engines are not known."
     return (
@@ -95,13 +98,20 @@ def engines(found: Iterable[Record]) -> str:
 
 def search_part(records: Records) -> str:
     """For each rung the largest error over its bound that the search has found, and the data."""
-    latest = {each["rung"]: each for each in headers(records, SEARCH)}
+    latest = {record["rung"]: record for record in headers(records, SEARCH)}
     if not latest:
         return NOT_MEASURED
     order = [name for name in RUNGS if name in latest]
     rows: list[tuple[Cell, ...]] = [
-        (f"`{name}`", each["class"], each["trials"], float(each["ratio"]), each["kind"], described(each["trial"]))
-        for name, each in ((name, latest[name]) for name in order)
+        (
+            f"`{name}`",
+            record["class"],
+            record["trials"],
+            float(record["ratio"]),
+            record["kind"],
+            described(record["trial"]),
+        )
+        for name, record in ((name, latest[name]) for name in order)
     ]
     columns = ("rung", "class", "trials", "worst error over bound", "bound", "data")
     return "\n".join([*markdown_table(columns, rows), "", origin(records, latest.values())])
@@ -119,18 +129,18 @@ def described(trial: Record) -> str:
 def times_part(records: Records) -> str:
     """Kernel times over all layers on other data over those on uniform data, of the runs that have both."""
     runs = {record["run"] for record in records.points if data_of(record) == OTHER and record.get("samples")}
-    found = [record for record in records.points if record["run"] in runs and record["status"] == "ok"]
-    if not found:
+    measured = [record for record in records.points if record["run"] in runs and record["status"] == "ok"]
+    if not measured:
         return NOT_MEASURED
-    sets = [name for name in DATA_SETS if any(data_of(record) == name for record in found)]
-    layers = sorted({record["point"]["layer"] for record in found})
-    names = list(dict.fromkeys(record["point"]["rung"] for record in found))
+    sets = [name for name in DATA_SETS if any(data_of(record) == name for record in measured)]
+    layers = sorted({record["point"]["layer"] for record in measured})
+    names = list(dict.fromkeys(record["point"]["rung"] for record in measured))
     rows: list[tuple[Cell, ...]] = []
     places = {name: place for place, name in enumerate(RUNGS)}
-    for name in sorted(names, key=lambda each: places.get(each, len(places))):
+    for name in sorted(names, key=lambda rung: places.get(rung, len(places))):
         times = {
             (data_of(record), record["point"]["layer"]): median_of(record, "kernel")
-            for record in found
+            for record in measured
             if record["point"]["rung"] == name
         }
         common = [layer for layer in layers if all(times.get((data, layer)) for data in sets)]
@@ -140,8 +150,8 @@ def times_part(records: Records) -> str:
             shares = [share for data in sets if data != UNIFORM for share in over_uniform(data, sums, ms, common)]
             rows.append((f"`{name}`", ", ".join(map(str, common)), sums[UNIFORM], *shares))
     others = [f"{data} over uniform{of}" for data in sets if data != UNIFORM for of in ("", ", worst layer")]
-    batch = ", ".join(map(str, sorted({record["point"]["N"] for record in found})))
-    note = f"Kernels of the layers, N = {batch}, medians added up.  {origin(records, found)}"
+    batch = ", ".join(map(str, sorted({record["point"]["N"] for record in measured})))
+    note = f"Kernels of the layers, N = {batch}, medians added up.  {origin(records, measured)}"
     return "\n".join([*markdown_table(("rung or peer", "layers", "uniform, ms", *others), rows), "", note])
 
 
@@ -155,21 +165,21 @@ def over_uniform(
 def classes_table() -> str:
     """What a class computes with, and the rungs that promise it: without tensor cores the number of each family's."""
     rows: list[tuple[Cell, ...]] = []
-    for name, each in PRECISIONS.items():
+    for name, precision in PRECISIONS.items():
         of_class = [rung for rung in LADDER if rung.precision == name]
         families = Counter(rung.family for rung in of_class if not rung.tensor_factors)
         rungs = [f"`{family}` ({count})" for family, count in families.items()]
         rungs += [f"`{rung.name}`" for rung in of_class if rung.tensor_factors]
-        output = each.dtype.replace("float", "fp")
-        rows.append((f"`{name}`", each.operands, each.sums, output, ", ".join(rungs)))
+        output = precision.dtype.replace("float", "fp")
+        rows.append((f"`{name}`", precision.operands, precision.sums, output, ", ".join(rungs)))
     return "\n".join(markdown_table(("class", "operands", "accumulator", "output", "rungs"), rows))
 
 
 def guarantees_table() -> str:
     """The bounds of each class as formulas."""
     rows: list[tuple[Cell, ...]] = []
-    for name, each in PRECISIONS.items():
-        promise = each.guarantee
+    for name, precision in PRECISIONS.items():
+        promise = precision.guarantee
         tile = ", with the norm of the tile" if promise.reach else ""
         steps = f"2 K + {promise.any_steps}", f"{promise.walk} sqrt(K) + {promise.walk_steps}"
         least = ("" if promise.stored else "K ") + power(promise.least)

@@ -26,8 +26,8 @@ BAND = "Band: where nine of ten measured times lie."
 
 def section(measurements: Measurements) -> Section:
     """Figure and table of all rungs on AlexNet's layers, as far as the records have predictions."""
-    found = {N: times(measurements, N) for N in WORKLOADS[WORKLOAD].batches}
-    rows = [row(each, N) for N, of_batch in found.items() for each in of_batch]
+    by_batch = {N: times(measurements, N) for N in WORKLOADS[WORKLOAD].batches}
+    rows = [row(time, N) for N, of_batch in by_batch.items() for time in of_batch]
     if not rows:
         return Section("predicted", "", "")
     text = (
@@ -37,29 +37,31 @@ def section(measurements: Measurements) -> Section:
     title = f"{WORKLOAD}: predicted times, all rungs"
     table = Table("predicted", title, f"Kernel times. {BAND}", COLUMNS, rows, True, filters=("layer", "N", "rung"))
     return Section(
-        "predicted", "The ladder's times without a GPU", text, [*figure(found[MANY], measurements.ladder), table]
+        "predicted", "The ladder's times without a GPU", text, [*figure(by_batch[MANY], measurements.ladder), table]
     )
 
 
 def times(measurements: Measurements, N: int) -> list[PredictedTime]:
     """Each rung on each layer, in the ladder's order."""
-    predictions = {str(number): each for number, each in enumerate(Reasons(measurements).predictions)}
+    predictions = {str(number): prediction for number, prediction in enumerate(Reasons(measurements).predictions)}
     measured = Records(points=[point.record for point in measurements.points])
     return predicted_ladder(Records(predictions), measured, WORKLOAD, N, measurements.ladder)
 
 
-def row(each: PredictedTime, N: int) -> tuple[Cell, ...]:
+def row(time: PredictedTime, N: int) -> tuple[Cell, ...]:
     """The cells, in the order of COLUMNS."""
-    low, high = each.band or (None, None)
-    longest = max(each.launches, key=lambda launch: launch[1], default=(None, 0.0))[0]
-    ratio = over(each.predicted, each.measured)
-    return each.rung, each.layer, N, each.predicted, low, high, each.measured, ratio, each.limit, longest, each.reason
+    low, high = time.band or (None, None)
+    longest = max(time.launches, key=lambda launch: launch[1], default=(None, 0.0))[0]
+    ratio = over(time.predicted, time.measured)
+    return time.rung, time.layer, N, time.predicted, low, high, time.measured, ratio, time.limit, longest, time.reason
 
 
-def figure(found: Sequence[PredictedTime], ladder: Ladder) -> list[Table | Plot]:
+def figure(predictions: Sequence[PredictedTime], ladder: Ladder) -> list[Table | Plot]:
     """Predictions with their bands over measured times, a panel for each layer."""
-    dots = {layer: [dot(each, ladder) for each in found if each.layer == layer] for layer in layer_numbers(WORKLOAD)}
-    panels = [(f"layer {layer}", rungs) for layer, rungs in dots.items() if any(each.ours for each in rungs)]
+    dots = {
+        layer: [dot(time, ladder) for time in predictions if time.layer == layer] for layer in layer_numbers(WORKLOAD)
+    }
+    panels = [(f"layer {layer}", rungs) for layer, rungs in dots.items() if any(mark.ours for mark in rungs)]
     if not panels:
         return []
     draw = partial(charts.dots, panels, "over measured", "measured on a GPU", "predicted, and the band of nine in ten")
@@ -67,10 +69,10 @@ def figure(found: Sequence[PredictedTime], ladder: Ladder) -> list[Table | Plot]
     return [Plot("predicted-times", title, BAND, draw, wide=True)]
 
 
-def dot(each: PredictedTime, ladder: Ladder) -> Dot:
+def dot(time: PredictedTime, ladder: Ladder) -> Dot:
     """A rung's row: nothing where either is missing."""
-    if not (each.predicted and each.band and each.measured):
-        return Dot(each.rung, look(each.rung, ladder), None)
-    low, high = each.band
-    ratio = Summary(each.predicted / each.measured, low / each.measured, high / each.measured, 1)
-    return Dot(each.rung, look(each.rung, ladder), ratio, 1.0)
+    if not (time.predicted and time.band and time.measured):
+        return Dot(time.rung, look(time.rung, ladder), None)
+    low, high = time.band
+    ratio = Summary(time.predicted / time.measured, low / time.measured, high / time.measured, 1)
+    return Dot(time.rung, look(time.rung, ladder), ratio, 1.0)

@@ -36,10 +36,10 @@ def variant_of(series: Series) -> str | None:
 
 @cache
 def _index() -> dict[tuple[str, int | None, int, str, str], list[Figure]]:
-    found: dict[tuple[str, int | None, int, str, str], list[Figure]] = {}
-    for each in figures():
-        found.setdefault((each.workload, each.layer, each.N, each.variant, each.quantity), []).append(each)
-    return found
+    index: dict[tuple[str, int | None, int, str, str], list[Figure]] = {}
+    for figure in figures():
+        index.setdefault((figure.workload, figure.layer, figure.N, figure.variant, figure.quantity), []).append(figure)
+    return index
 
 
 def value(
@@ -49,8 +49,8 @@ def value(
 
     Where it gives several that differ: the one of the named place, or else the first in the file.
     """
-    found = _index().get((workload, layer, N, variant or "", quantity), [])
-    return next((each.value for each in sorted(found, key=lambda each: each.where != where)), None)
+    printed = _index().get((workload, layer, N, variant or "", quantity), [])
+    return next((figure.value for figure in sorted(printed, key=lambda figure: figure.where != where)), None)
 
 
 def kernel_ms(workload: str, layer: int | None, N: int, series: Series, where: str = "") -> float | None:

@@ -1,175 +1,179 @@
-"""The README's headline, figure and table, made from the record files."""
+"""The README's first screen, made from the record files: figure, headline, and what stands behind its numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import matplotlib
 
 from alexconv.kernels.ladder import LADDER
-from alexconv.kernels.rung import Rung
-from alexconv.planning.layouts import LAYOUTS
-from alexconv.planning.peers import peer_name
+from alexconv.planning.peers import GEMM
+from alexconv.records.statistics import faster
 from alexconv.records.store import read
-from alexconv.reports import charts
-from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports import families
 from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,
     LAYERS,
     MANY,
+    PREPARED,
+    SUSTAINED,
     Contract,
     Frontier,
     Source,
     gather,
-    hot,
-    interval,
     largest,
-    over,
-    preparation,
-    quickest,
+    on_cuda_cores,
+    plan_peer,
     times_over,
     total,
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.ladder import comparisons, family_technique, steps
-from alexconv.reports.measurements import Measured, Measurements, card_of, measurements, name_of
-from alexconv.reports.style import FAMILIES, RC, settle, svg_text
+from alexconv.reports.measurements import Measured, Measurements, measurements, name_of
+from alexconv.reports.style import RC, settle, svg_text
 
-HEADLINE, FIGURES, FAMILY_TABLE = "headline", "figures", "families"  # names of the markers
+HEADLINE, FIGURES = "headline", "figures"  # names of the markers
 FIGURE_WIDTH = 620  # pixels
 FOLDER = Path("docs", "figures")  # beside the README
+CLASSES = tuple(contract for contract in CONTRACTS if not contract.goals.stricter)
+TILE = next(contract for contract in CONTRACTS if contract.goals.stricter)  # the weaker bound on fp32
+FIRST, REST = LAYERS[:1], LAYERS[1:]
+NO_LAYOUT = "not measured in cuDNN's faster layout"
+FFT = "fft2d"  # in the names of cuDNN's kernels
+PRODUCTS = {1: "one fp16 product", 3: "three fp16 products"}  # on tensor cores
+
+Points = Sequence[Measured | None]
 
 
 def headline(data: Measurements, found: Frontier) -> str:
-    """The first and the last rung's time, then cuDNN's and the errors, a row for each class."""
+    """The classes beside cuDNN, and notes."""
     source = found.many
-    first = family_points(data, found, [LADDER[0]])
-    start, ours = total(first), source.sum_of(FP32, MANY) if source else None
-    if source is None or start is None or ours is None:
+    start = total(families.points_of(data, found, [LADDER[0]]))
+    if source is None or start is None or source.sum_of(FP32, MANY) is None:
         return NOT_MEASURED
-    rows: list[tuple[Cell, ...]] = []
-    for contract in CONTRACTS:
-        ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
-        errors = (
-            largest([source.best(contract, layer, MANY) for layer in LAYERS]),
-            largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
-        )
-        what = f"**{contract.name}** ({contract.layout.upper()}, {contract.dtype})"
-        bests, peers = source.bests(contract, MANY), source.all_named(contract.peer, MANY)
-        ratio = times_over(bests, peers)
-        speed = f"**{peer / ms:.1f}×**" if ms and peer else None, interval(ratio.inverse() if ratio else None)
-        times = ms, peer, other_layout(source, contract)
-        facts = by_layer(source, contract), preparation(bests), " / ".join(map(shown, errors))
-        rows.append((what, *speed, *times, *facts))
-    columns = (  # a narrow screen shows the first ones
-        *("class", "speed", "95 %", "ours, ms", "cuDNN, ms", "its other layout", "by layer", "preparing filters, ms"),
-        "error, ours / cuDNN's",
+    rows = [row(source, contract) for contract in CLASSES]
+    columns = ("class", "five layers", "layer 1", "layers 2 to 5", "ours, ms", "cuDNN, ms")  # a phone shows the first
+    what = (
+        f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}, against cuDNN at its best. "
+        f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
+        "on every finite input."
     )
-    return "\n".join(
-        [
-            f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with "
-            f"the naive kernel, **{shown(ours)} ms** with the fastest fp32 rung of each layer. Kernel times: "
-            "filter preparation has its own column; copies between host and device are not included.",
-            "",
-            *markdown_table(columns, rows),
-            "",
-            f"Speed: over cuDNN on arrays of the same layout{over_the_other_layout(source)}.",
-        ]
+    return "\n".join([what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(found, source))])
+
+
+def row(source: Source, contract: Contract) -> tuple[Cell, ...]:
+    """A class over cuDNN's faster layout, which each layer may choose."""
+    parts = [speed(source, contract, layers) for layers in (LAYERS, FIRST, REST)]
+    ours, theirs = source.sum_of(contract, MANY), total(at_best(source, contract))
+    return f"**{contract.name}**", f"**{parts[0]}**", *parts[1:], ours, theirs
+
+
+def at_best(source: Source, contract: Contract, layers: Sequence[int] = LAYERS) -> list[Measured | None]:
+    """cuDNN in the faster layout of each layer."""
+    return [source.faster(contract, layer, MANY) for layer in layers]
+
+
+def at_best_layout(source: Source, loaded: Source, contract: Contract) -> list[Measured | None]:
+    """Another file's points of cuDNN in the layout that is the faster one of each layer in the main file."""
+    names = (point.series.rung if point else "" for point in at_best(source, contract))
+    return [loaded.named(name, layer, MANY) for name, layer in zip(names, LAYERS, strict=True)]
+
+
+def speed(source: Source, contract: Contract, layers: Sequence[int]) -> str | None:
+    """A class over cuDNN on some layers, in words."""
+    return against(source.bests(contract, MANY, layers), at_best(source, contract, layers))
+
+
+def against(ours: Points, theirs: Points, figures: Sequence[str] = ("kernel",)) -> str | None:
+    """Our points over a peer's, in words; None where one is missing."""
+    ratio = times_over(ours, theirs, figures)
+    return faster(1 / ratio.value) if ratio else None
+
+
+def notes(found: Frontier, source: Source) -> Iterator[str]:
+    """What the classes compute and promise, where cuDNN is faster, other ways to compare, and the machine."""
+    for contract in CLASSES:
+        own, peers = (shown(largest(each)) for each in (source.bests(contract, MANY), at_best(source, contract)))
+        yield f"**{contract.name}**: {computes(contract)}; largest error {own}, cuDNN's {peers}."
+    yield from filter(None, (losses(source, contract) for contract in CLASSES))
+    if loaded := found.sustained:
+        ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
+        for words, figures in ways.items():
+            ratios = {
+                each.name: against(loaded.bests(each, MANY), at_best_layout(source, loaded, each), figures)
+                for each in CLASSES
+            }
+            yield f"**{words}**: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
+    if len(found.strict) == len(LAYERS):
+        peer = plan_peer(FP32, strict=True)
+        ours = [found.strict[layer].best(FP32, layer, MANY) for layer in LAYERS]
+        theirs = [found.strict[layer].named(peer, layer, MANY) for layer in LAYERS]
+        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {against(ours, theirs)}."
+    yield cuda_cores(source)
+    yield machine(found, source)
+
+
+def computes(contract: Contract) -> str:
+    """What the fastest rungs of a class do."""
+    precision = contract.precision
+    products = f"{PRODUCTS[precision.tensor_products]} on tensor cores for each multiplication"
+    if precision.keeps_floats:
+        return f"{precision.dtype} in and out; {products}, with the bound of fp32 sums"
+    factors = f"; factors have {precision.operands}" if precision.dtype == "float32" else ""
+    return f"{precision.dtype} in and out; {products}, {precision.sums} sums{factors}"
+
+
+def losses(source: Source, contract: Contract) -> str:
+    """The layers on which cuDNN is faster, and by what; empty if there are none."""
+    told = []
+    for layer in LAYERS:
+        text, (peer,) = speed(source, contract, (layer,)), at_best(source, contract, (layer,))
+        if text and peer and text.endswith("slower"):
+            by_fft = any(FFT in name for name in peer.record["peer"]["kernels"])
+            weaker = speed(source, TILE, (layer,))
+            reason = f" than an FFT with a [weaker bound](docs/frontier.md#classes); under that bound ours is {weaker}"
+            told.append(f"layer {layer} in {contract.name}, ours {text}{reason if by_fft else ''}")
+    return f"**Where cuDNN is faster**: {'; '.join(told)}." if told else ""
+
+
+def cuda_cores(source: Source) -> str:
+    """The rungs without tensor cores beside cuDNN and cuBLAS."""
+    ours, rest = ([source.fastest(on_cuda_cores, n, MANY) for n in layers] for layers in (LAYERS, REST))
+    cublas = against(rest, source.all_named(GEMM, MANY, REST))
+    whole = against(ours, at_best(source, FP32))
+    return f"**CUDA cores alone**, fp32: {whole} than cuDNN, {cublas} than cuBLAS's product on layers 2 to 5."
+
+
+def machine(found: Frontier, source: Source) -> str:
+    """Versions, card and clocks."""
+    peer = next(point.record["peer"] for point in at_best(source, FP32) if point)
+    device = source.device
+    every = (
+        [point for contract in CLASSES for point in found.sustained.bests(contract, MANY)] if found.sustained else []
     )
-
-
-def over_the_other_layout(source: Source) -> str:
-    """Our speed over cuDNN's other layout where that is the faster one, in words."""
-    words = []
-    for contract in CONTRACTS:
-        ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
-        other = other_layout(source, contract)
-        if ms and peer and other and other < peer:
-            words.append(f"{other / ms:.1f}× in {contract.name}")
-    return f"; over its other layout, where that is faster, {', '.join(words)}" if words else ""
-
-
-def other_layout(source: Source, contract: Contract) -> float | None:
-    """cuDNN's time in the layout that is not the class's."""
-    layout = next(layout for layout in LAYOUTS if layout != contract.layout)
-    return source.named_sum(peer_name(layout, contract.precision.peer), MANY)
-
-
-def by_layer(source: Source, contract: Contract) -> str | None:
-    """cuDNN's time in the class's layout over ours: the range over the layers."""
-    ratios = [
-        over(hot(source.named(contract.peer, layer, MANY)), hot(source.best(contract, layer, MANY))) for layer in LAYERS
-    ]
-    known = [ratio for ratio in ratios if ratio is not None]
-    return f"{min(known):.2f} to {max(known):.1f}×" if len(known) == len(LAYERS) else None
-
-
-def family_points(data: Measurements, found: Frontier, rungs: Iterable[Rung]) -> list[Measured | None]:
-    """The fastest of the rungs on each layer: of the run with cuDNN's times, or of the others if they are faster."""
-    names = {rung.name for rung in rungs}
-    points = [point for point in data.of(WORKLOAD) if point.N == MANY and point.series.transfer == data.transfer]
-    timed = [point for point in points if point.series.rung in names and hot(point) is not None]
-    elsewhere = [quickest(point for point in timed if point.layer == layer) for layer in LAYERS]
-    if found.many is None:
-        return elsewhere
-    compared = [found.many.fastest(lambda rung: rung.name in names, layer, MANY) for layer in LAYERS]
-    return min((compared, elsewhere), key=lambda points: total(points) or float("inf"))
-
-
-def families(data: Measurements, found: Frontier) -> str:
-    """One line for each family: its fp32 rungs, the fastest of each layer, beside cuDNN."""
-    source = found.many
-    peer = source.named_sum(FP32.peer, MANY) if source else None
-    rows: list[tuple[Cell, ...]] = []
-    apart: dict[str, list[str]] = {}
-    for family in FAMILIES:
-        points = family_points(data, found, (rung for rung in LADDER if rung.family == family and FP32.kept_by(rung)))
-        ms, speed = total(points), over(peer, total(points))
-        names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
-        percent = None if speed is None else f"{100 * speed:.{0 if speed > 0.1 else 1}f} %"
-        rows.append((family, family_technique(family), ", ".join(names) or None, ms, percent))
-        others = [point for point in points if point and source and point not in source.points]
-        if source and others:
-            here = {data.cards.get(point.record["device"]) for point in others} == {card_of(source.device)}
-            where = "other runs on this card" if here else "runs on other cards of its kind"
-            apart.setdefault(where, []).append(family)
-    rows.append(("cuDNN", "fastest engine of its benchmark, through torch", None, peer, "100 %" if peer else None))
-    columns = ("family", "technique", "fastest rungs", "ms", "speed, cuDNN = 100 %")
-    return "\n".join([*markdown_table(columns, rows), "", caption(data, found, apart)])
-
-
-def caption(data: Measurements, found: Frontier, apart: Mapping[str, Sequence[str]]) -> str:
-    """What the columns mean and which runs they are from; ``apart`` are families by where their other runs were."""
-    source = found.many
-    runs = f" One run on one card: `results/{source.file}`" if source else ""
-    others = "".join(f"; {', '.join(families)} from {where}" for where, families in apart.items())
+    clocks = [point.clock for point in every if point and point.clock]
+    loaded = f" ({min(clocks):,.0f} to {max(clocks):,.0f} back to back)" if clocks else ""
     return (
-        f"fp32, NCHW, all five layers: medians of the fastest rung of each.{runs}{others}{'.' if runs else ''} The "
-        "figure's numbers are for each family's fastest rung, in any precision."
+        f"cuDNN {peer['cudnn']} through torch {peer['torch'].partition('+')[0]}, fastest engine and layout (NCHW or "
+        f"NHWC) per layer; one {name_of(device)}, {device['max_sm_clock_mhz']:,} MHz{loaded}, driver "
+        f"{device['driver']}, CUDA {device['toolkit']}; `results/{source.file}`. "
+        "[Intervals, layers, other classes](docs/frontier.md)."
     )
 
 
 def plots(data: Measurements, found: Frontier) -> list[Plot]:
-    """The whole ladder with cuDNN's lines."""
-    climbed = steps(data, WORKLOAD, None, MANY)
-    if not climbed:
-        return []
-    references, bests = comparisons(found, WORKLOAD, MANY)
-    draw = partial(charts.ladder, climbed, "kernel time (ms per batch)", references, bests)
-    title = f"Kernel time of every rung and of cuDNN, AlexNet's five layers, N = {MANY}"
-    return [Plot("ladder", title, "", draw)]
+    """The families with cuDNN's line."""
+    return list(filter(None, [families.plot(data, found)]))
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """Headline, figure and table from record files, by the names of their markers."""
+    """Headline and figure from record files, by the names of their markers."""
     data, found = measurements(read(files)), gather(files)
     links = "\n\n".join(
         f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
         for plot in plots(data, found)
     )
-    return {HEADLINE: headline(data, found), FIGURES: links, FAMILY_TABLE: families(data, found)}
+    return {HEADLINE: headline(data, found), FIGURES: links}
 
 
 def drawings(files: Sequence[Path]) -> dict[Path, str]:

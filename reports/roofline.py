@@ -51,12 +51,12 @@ def roofs(ceilings: Record | None, device: Record, ladder: Ladder = LADDER) -> l
     """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
     stated = DATA_SHEET.get(name_of(device), {})
-    found: list[Roof] = []
+    known: list[Roof] = []
     for unit, name, products in sorted({kind for rung in ladder if (kind := kind_of(rung))}):
         source = MEASURED if name in measured else STATED
         rate = measured.get(name, stated.get(name) if unit == TENSOR else None)
-        found += [Roof(unit, name, products, rate / products, source)] if rate else []
-    return found
+        known += [Roof(unit, name, products, rate / products, source)] if rate else []
+    return known
 
 
 def kind_of(rung: Rung) -> tuple[str, str, int] | None:

@@ -46,25 +46,25 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ceilings = measurements.ceilings
     known = roofs(ceilings, measurements.device, measurements.ladder)
     rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
-    told, runs = roof_text(known), footnote(points, of=KERNELS)
+    note, runs = roof_text(known), footnote(points, of=KERNELS)
     items: list[Table | Plot] = []
     if any(point.rung for point in points):  # peers have no roof
         caption = (
-            f"Bytes: input, filters and output once, so rungs of one layer and precision line up vertically. {told}"
+            f"Bytes: input, filters and output once, so rungs of one layer and precision line up vertically. {note}"
         )
         draw = intensity_drawing(measurements, points, least, known)
-        title = f"{workload}: roofline with compulsory bytes, N={N}"
+        title = f"{workload}: roofline at minimum traffic, N={N}"
         items.append(Plot(f"{workload}-roofline", title, f"{caption} {runs}", draw))
     profiled = [point for point in points if point.name in measured and point.rung]
     if profiled:
         title = f"{workload}: roofline with measured DRAM bytes, N={N}"
         draw = intensity_drawing(measurements, profiled, [measured[point.name] for point in profiled], known)
-        caption = f"Bytes: DRAM traffic that Nsight Compute counted. {told} {runs}"
+        caption = f"Bytes: DRAM traffic that Nsight Compute counted. {note} {runs}"
         items.append(Plot(f"{workload}-roofline-dram", title, caption, draw))
     rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
     caption = (
         "Share of the roofline: achieved rate over the lower of two roofs, the memory's at the compulsory intensity "
-        f"and the rung's own unit's. {told} None for peers, whose algorithm is not on record, and for "
+        f"and the rung's own unit's. {note} None for peers, whose algorithm is not on record, and for "
         f"Winograd, which computes fewer products than are counted here. {runs}"
     )
     return [
@@ -78,8 +78,8 @@ def roof_text(known: Iterable[Roof]) -> str:
     names: dict[str, list[str]] = {}
     for roof in known:
         names.setdefault(roof.source, []).append(f"{roof.unit} {roof.name}")
-    told = [f"{source}: {', '.join(found)}" for source, found in names.items()]
-    return f"Roofs, {'; '.join(told)}." if told else "No ceilings were measured for this GPU."
+    sources = [f"{source}: {', '.join(units)}" for source, units in names.items()]
+    return f"Roofs, {'; '.join(sources)}." if sources else "No ceilings were measured for this GPU."
 
 
 def roofline_row(point: Measured, dram: float | None, roof: Roof | None, bytes_per_s: float | None) -> tuple[Cell, ...]:
@@ -106,12 +106,12 @@ def measured_bytes(measurements: Measurements) -> dict[str, float]:
 
     Of a point that runs in pieces one piece was profiled: the others move as much per image.
     """
-    found: dict[str, float] = defaultdict(float)
+    by_point: dict[str, float] = defaultdict(float)
     for profile in measurements.of_type("profile"):
         point, moved = profile["point"], dram_bytes(profile["metrics"])
         if moved:
-            found[identity(point)] += moved * point["N"] / profile.get("images", point["N"])
-    return found
+            by_point[identity(point)] += moved * point["N"] / profile.get("images", point["N"])
+    return by_point
 
 
 def dram_bytes(metrics: dict[str, float]) -> float | None:

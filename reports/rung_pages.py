@@ -9,9 +9,9 @@ from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
-from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over
+from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over, speed
 from alexconv.reports.diagnostics import launch_cells
-from alexconv.reports.elements import Cell, Code, Page, Plot, Section, Table
+from alexconv.reports.elements import Cell, Code, Faster, Page, Plot, Section, Table
 from alexconv.reports.ladder import family_technique, gain_of, ladder_batch
 from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
 from alexconv.reports.published import Series, kernel_ms
@@ -19,8 +19,8 @@ from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
 from alexconv.shapes import WORKLOADS
 
 TIMES = (
-    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "gain over the parent", "TFLOP/s", "% of roofline"),
-    *("cuDNN, ms", "speed, cuDNN = 1", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
+    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "than its parent", "TFLOP/s", "% of roofline"),
+    *("cuDNN, ms", "than cuDNN", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
 )
 TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
 
@@ -32,18 +32,18 @@ def source_of(rung: Rung) -> str:
 
 def technique(text: str) -> str:
     """What a source's opening says of its technique, in one line."""
-    found = TECHNIQUE.search(text)
-    return " ".join(found[1].replace("//", " ").split()) if found else ""
+    match = TECHNIQUE.search(text)
+    return " ".join(match[1].replace("//", " ").split()) if match else ""
 
 
-def pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
+def pages(measurements: Measurements, frontier: Frontier | None) -> Iterator[Page]:
     """The table of all rungs, then a page for each."""
     reasons = Reasons(measurements)
     rows = Section("ladder", "The ladder", "", [rungs_table(measurements)])
     text = "From the naive kernel to the fastest: each starts from its parent and changes one thing."
     yield Page("rungs", "topic", "All rungs", text, [rows], derived=True)
     for rung in measurements.ladder:
-        yield page(measurements, found, reasons, rung)
+        yield page(measurements, frontier, reasons, rung)
 
 
 def rungs_table(measurements: Measurements) -> Table:
@@ -64,24 +64,24 @@ def rungs_table(measurements: Measurements) -> Table:
     return Table("rungs-table", "Rungs", caption, columns, rows, filters=("family", "class"), csv=False)
 
 
-def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, rung: Rung) -> Page:
+def page(measurements: Measurements, frontier: Frontier | None, reasons: Reasons, rung: Rung) -> Page:
     """One rung's page."""
     text = source_of(rung)
     sections = [
-        Section("times", "Times", "", [*times(measurements, found, reasons, rung), *refused(measurements, rung)]),
+        Section("times", "Times", "", [*times(measurements, frontier, reasons, rung), *refused(measurements, rung)]),
         Section("counters", "Counters", "", counters(reasons, rung)),
         Section("launches", "Launches", "", launches(measurements, rung)),
         Section("constants", "Constants", "", constants(measurements, rung)),
         Section("source", "Source", "", [], code(rung, measurements.ladder, text)),
     ]
-    kept = [section for section in sections if section.items or section.code]
+    filled = [section for section in sections if section.items or section.code]
     facts = facts_of(rung, measurements.ladder, text)
     return Page(
         f"rung-{rung.name}",
         "rung",
         rung.name,
         rung.idea[:1].upper() + rung.idea[1:] + ".",
-        kept,
+        filled,
         facts,
         True,
         rung.name,
@@ -91,28 +91,28 @@ def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, r
 def facts_of(rung: Rung, ladder: Ladder, text: str) -> list[tuple[str, str]]:
     """What the ladder says of a rung."""
     family = ": ".join(filter(None, (rung.family, family_technique(rung.family))))
-    found = [("Technique", technique(text)), ("Family", family)]
-    found += [("Class", f"{rung.precision}, {rung.layout.upper()} {rung.dtype}")]
-    found += [
+    facts = [("Technique", technique(text)), ("Family", family)]
+    facts += [("Class", f"{rung.precision}, {rung.layout.upper()} {rung.dtype}")]
+    facts += [
         ("Parent", rung.parent or ""),
         ("In the AlexNet study", rung.alias if known_to_study(Series(rung.name)) else ""),
     ]
-    found += [("Child", each.name) for each in ladder if each.parent == rung.name]
-    found += [("Needs a GPU", rung.gpu_only or ""), ("File", f"kernels/{rung.file}")]
-    return [(name, told) for name, told in found if told]
+    facts += [("Child", child.name) for child in ladder if child.parent == rung.name]
+    facts += [("Needs a GPU", rung.gpu_only or ""), ("File", f"kernels/{rung.file}")]
+    return [(name, fact) for name, fact in facts if fact]
 
 
-def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, rung: Rung) -> list[Table | Plot]:
+def times(measurements: Measurements, frontier: Frontier | None, reasons: Reasons, rung: Rung) -> list[Table | Plot]:
     """With default constants; then with others, and under other transfers."""
     own = [point for point in measurements.points if point.series.rung == rung.name and point.median("kernel")]
     usual = [point for point in own if not point.changed and point.series.transfer == measurements.transfer]
     others = [point for point in own if point not in usual]
-    sources = {source.file.removesuffix(".jsonl"): source for source in found.sources} if found else {}
+    sources = {source.file.removesuffix(".jsonl"): source for source in frontier.sources} if frontier else {}
     items: list[Table | Plot] = []
     if usual:
         rows = [time_row(measurements, sources, reasons, rung, point) for point in usual]
         caption = (
-            "Medians of kernel time in ms per batch. Gain: the parent's time over this rung's. cuDNN: in the class's "
+            "Medians of kernel time in ms per batch. cuDNN: in the class's "
             "layout, same run. Predicted: from the machine code and the card's ceilings, not from times."
         )
         key, samples = f"{rung.name}-times", [point.samples("kernel") for point in usual]
@@ -163,7 +163,7 @@ def refused(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
 
 def constants(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
     """What ``--set`` changes: each constant's meaning, values and defaults, on AlexNet or a workload that it takes."""
-    for workload in sorted(measurements.workloads, key=lambda each: each != WORKLOAD):
+    for workload in sorted(measurements.workloads, key=lambda name: name != WORKLOAD):
         problems = problems_of(measurements, rung, workload)
         if taken := {layer: problem for layer, problem in problems.items() if not rung.refuses(problem)}:
             break
@@ -193,7 +193,7 @@ def time_row(
     time, total, series = point.time("kernel"), point.median("total"), point.series
     parent = Series(rung.parent or "", series.transfer)
     gain = gain_of(measurements, *axes, parent, series)[0] if rung.parent else None
-    contract = next((each for each in CONTRACTS if each.kept_by(rung)), None)
+    contract = next((candidate for candidate in CONTRACTS if candidate.kept_by(rung)), None)
     source = sources.get(point.run.name.partition("/")[0])
     peer = (
         hot(source.named(contract.peer, point.layer, point.N))
@@ -209,11 +209,11 @@ def time_row(
         ms,
         interval(time),
         total,
-        gain,
+        Faster(gain) if gain else None,
         point.tflops,
         reasons.share_of_roof(point),
         peer,
-        over(peer, ms),
+        speed(ms, peer),
         predicted,
         over(predicted, ms),
         theirs,
@@ -224,19 +224,19 @@ def time_row(
 
 def counters(reasons: Reasons, rung: Rung) -> list[Table | Plot]:
     """What Nsight Compute counted for each of its kernels."""
-    found = reasons.counters(rung.name)
-    if not found:
+    profiles = reasons.counters(rung.name)
+    if not profiles:
         return []
-    rows = [counter_row(each) for each in found]
-    told = busy_text(rung, longest(found))
-    caption = f"Counted by Nsight Compute. Of the longest kernel: {told}." if told else "Counted by Nsight Compute."
+    rows = [counter_row(profile) for profile in profiles]
+    busy = busy_text(rung, longest(profiles))
+    caption = f"Counted by Nsight Compute. Of the longest kernel: {busy}." if busy else "Counted by Nsight Compute."
     columns = ("workload", "layer", "N", "kernel", *COUNTERS.values())
     return [Table(f"{rung.name}-counters", "Each kernel", caption, columns, rows, filters=("layer",), csv=False)]
 
 
 def longest(profiles: list[Record]) -> Record:
     """The profile of the kernel that took longest."""
-    return max(profiles, key=lambda each: each["metrics"].get("duration_ns", 0.0))
+    return max(profiles, key=lambda profile: profile["metrics"].get("duration_ns", 0.0))
 
 
 def launches(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
@@ -256,12 +256,12 @@ def launches(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
 
 def code(rung: Rung, ladder: Ladder, text: str) -> list[Code]:
     """The file, and its difference to the parent's."""
-    found = [Code(f"{rung.name}-source", f"kernels/{rung.file}", "", text)] if text else []
+    listings = [Code(f"{rung.name}-source", f"kernels/{rung.file}", "", text)] if text else []
     parent = ladder.named.get(rung.parent or "")
     before = source_of(parent) if parent else ""
     if text and parent and before and parent.file != rung.file:
         lines = unified_diff(before.splitlines(), text.splitlines(), parent.file, rung.file, n=2, lineterm="")
         title = f"What changed since {parent.name}"
         caption = "Between the two files, without the headers that they include."
-        found.append(Code(f"{rung.name}-diff", title, caption, "\n".join(lines), diff=True))
-    return found
+        listings.append(Code(f"{rung.name}-diff", title, caption, "\n".join(lines), diff=True))
+    return listings

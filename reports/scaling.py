@@ -47,8 +47,8 @@ class Batch:
 
     def ms(self, figure: str) -> float | None:
         """The slowest shard's median."""
-        found = self.record["slowest_ms"].get(figure)
-        return None if found is None else float(found)
+        slowest = self.record["slowest_ms"].get(figure)
+        return None if slowest is None else float(slowest)
 
     def rate(self, figure: str) -> float | None:
         """Images per second and shard."""
@@ -75,21 +75,23 @@ def batches(headers: Iterable[Record]) -> list[Batch]:
         for header in headers
         if header["type"] == SHARDS and header["status"] == "ok" and header["together"] and header["slowest_ms"]
     ]
-    found = {(identity(each.point), each.shards, each.cards): each for each in right}
+    latest = {(identity(batch.point), batch.shards, batch.cards): batch for batch in right}
     places = {name: place for place, name in enumerate(LADDER.named)}
 
-    def where(each: Batch) -> tuple[int, int, int, int]:
-        place = places.get(each.point["rung"], len(places))
-        return each.point["layer"], each.point["N"], place, each.shards
+    def where(batch: Batch) -> tuple[int, int, int, int]:
+        place = places.get(batch.point["rung"], len(places))
+        return batch.point["layer"], batch.point["N"], place, batch.shards
 
-    return sorted(found.values(), key=where)
+    return sorted(latest.values(), key=where)
 
 
 def alone(all_of: Sequence[Batch], batch: Batch, N: int) -> Batch | None:
     """A batch's counterpart with N images on one of its GPUs."""
     wanted = {**batch.point, "N": N}
-    found = (each for each in all_of if each.shards == 1 and each.cards <= batch.cards and each.point == wanted)
-    return next(found, None)
+    candidates = (
+        other for other in all_of if other.shards == 1 and other.cards <= batch.cards and other.point == wanted
+    )
+    return next(candidates, None)
 
 
 def scaling(
@@ -126,22 +128,22 @@ SCALING_COLUMNS = (
 
 def strong(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
     """The same batch on one GPU, and on several including it."""
-    found = batches(headers)
-    return scaling(found, lambda batch: batch.point["N"], lambda batch: batch.shards)
+    every = batches(headers)
+    return scaling(every, lambda batch: batch.point["N"], lambda batch: batch.shards)
 
 
 def weak(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
     """The same number of images per GPU on one, and on several including it."""
-    found = batches(headers)
-    return scaling(found, lambda batch: batch.per_shard, lambda batch: 1)
+    every = batches(headers)
+    return scaling(every, lambda batch: batch.per_shard, lambda batch: 1)
 
 
 def links(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
     """Rates of copies on one GPU, and on all at once with the same number of images each."""
     rows: list[tuple[Cell, ...]] = []
-    found = batches(headers)
-    for batch in found:
-        one = alone(found, batch, batch.per_shard) if batch.shards > 1 else None
+    every = batches(headers)
+    for batch in every:
+        one = alone(every, batch, batch.per_shard) if batch.shards > 1 else None
         if one is None:
             continue
         cells: list[Cell] = []
@@ -196,9 +198,9 @@ def cards(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
     for header in timed:
         point = header["point"]
         ms = median(header["samples"]["kernel"])
-        what = f"`{point['rung']}` layer {point['layer']}, N={point['N']}"
+        subject = f"`{point['rung']}` layer {point['layer']}, N={point['N']}"
         clock = (header.get("health") or [{}])[-1].get("sm_clock_mhz")
-        rows.append((names.get(header["device"]), what, ms, ms / fastest[header["run"]], clock))
+        rows.append((names.get(header["device"]), subject, ms, ms / fastest[header["run"]], clock))
     return rows
 
 
@@ -208,9 +210,9 @@ CARDS_COLUMNS = ("card", "calibration", "kernel, ms", "over the run's fastest", 
 def studies(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
     """What a study took on clusters of several sizes: the same points, in the same files."""
     by_key = {header["key"]: header for header in headers}
-    found = [header for header in headers if header["type"] == END and header.get("phases_s", {}).get("measure")]
+    timed = [header for header in headers if header["type"] == END and header.get("phases_s", {}).get("measure")]
     of_study: dict[str, list[Record]] = {}
-    for header in found:
+    for header in timed:
         of_study.setdefault(study_of(str(by_key.get(header["run"], {}).get("command", ""))), []).append(header)
     rows: list[tuple[Cell, ...]] = []
     for words, ends in of_study.items():
@@ -257,11 +259,11 @@ SIMULATED_COLUMNS = (
 
 def study_of(command: str) -> str:
     """A command without the options that do not change its points: where it runs and records."""
-    words, kept = command.split(), list[str]()
+    words, point_words = command.split(), list[str]()
     for before, word in zip(["", *words], words, strict=False):
         if word not in ("--out", "--cluster", "--resume") and before not in ("--out", "--cluster"):
-            kept.append(word)
-    return " ".join(kept)
+            point_words.append(word)
+    return " ".join(point_words)
 
 
 TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cell, ...]]], tuple[str, ...]]] = {

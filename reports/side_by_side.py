@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.records.statistics import Summary, summarize
+from alexconv.records.statistics import Ratio, Summary, faster_between, summarize
 from alexconv.records.store import Record, Records
 from alexconv.reports import charts
 from alexconv.reports.charts import Dot
-from alexconv.reports.elements import Cell, Page, Plot, Section, Table, shown
+from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table, shown
 from alexconv.reports.page import write as write_report
 from alexconv.reports.site import INDEX, Report
 from alexconv.reports.style import look
@@ -34,47 +34,52 @@ class Compared(Protocol):
 
 
 def write(
-    found: Sequence[Compared], figure: str, files: Sequence[tuple[Path, Records]], folder: Path, ladder: Ladder = LADDER
+    compared: Sequence[Compared],
+    figure: str,
+    files: Sequence[tuple[Path, Records]],
+    folder: Path,
+    ladder: Ladder = LADDER,
 ) -> Path:
     """Writes the site into the folder; returns its first page.  ``files`` are A and B with what they hold."""
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(each.verdict for each in found).items())
-    text = f"{figure} time of B over A in {len(found)} points of both: {counts or 'none'}."
-    items: list[Table | Plot] = [table(found, figure)]
-    if 0 < len(found) <= MOST_DRAWN:
-        items.append(drawing(found, figure, ladder))
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(pair.verdict for pair in compared).items())
+    text = f"{figure} time of B over A in {len(compared)} points of both: {counts or 'none'}."
+    items: list[Table | Plot] = [table(compared, figure)]
+    if 0 < len(compared) <= MOST_DRAWN:
+        items.append(drawing(compared, figure, ladder))
     facts = [fact for letter, file in zip("AB", files, strict=True) for fact in facts_of(letter, *file)]
     title = " and ".join(path.name for path, _ in files)
     pages = [Page(INDEX, "", title, text, [Section("points", "Every point of both files", "", items)], facts)]
     return write_report(Report(title, [], [], pages, timed=True), folder)
 
 
-def table(found: Sequence[Compared], figure: str) -> Table:
+def table(compared: Sequence[Compared], figure: str) -> Table:
     """A row for each point."""
     rows: list[tuple[Cell, ...]] = []
-    for each in found:
-        point, times = each.point, [summarize(each.before), summarize(each.after)]
+    for pair in compared:
+        point, times = pair.point, [summarize(pair.before), summarize(pair.after)]
         axes = (str(point[name]) for name in ("workload", "layer", "N", "transfer"))
         sides = [cell for time in times for cell in (time.median, span(time.low, time.high))]
-        rows.append((*axes, each.label, *sides, each.ratio, span(each.low, each.high), each.verdict))
+        within = faster_between(Ratio(pair.ratio, pair.low, pair.high).inverse())
+        rows.append((*axes, pair.label, *sides, Faster(1 / pair.ratio), within, pair.verdict))
     columns = (
         *("workload", "layer", "N", "transfer", "point", "A, ms", "A, 95 %", "B, ms", "B, 95 %"),
-        *("B / A", "B / A, 95 %", "verdict"),
+        *("B than A", "95 %", "verdict"),
     )
-    caption = f"Medians of {figure} time in ms per batch; B / A with the bootstrap's interval. The samples are B's."
-    samples = [each.after for each in found]
+    caption = f"Medians of {figure} time in ms per batch, speeds with the bootstrap's interval. The samples are B's."
+    samples = [pair.after for pair in compared]
     filters = ("workload", "layer", "N", "transfer", "verdict")
     return Table("points", "Both files", caption, columns, rows, samples=samples, filters=filters)
 
 
-def drawing(found: Sequence[Compared], figure: str, ladder: Ladder) -> Plot:
+def drawing(compared: Sequence[Compared], figure: str, ladder: Ladder) -> Plot:
     """Bars away from 1."""
     rows = [
         Dot(
-            each.label,
-            look(each.point["rung"], ladder),
-            Summary(each.ratio, each.low, each.high, len(each.after)),
+            pair.label,
+            look(pair.point["rung"], ladder),
+            Summary(pair.ratio, pair.low, pair.high, len(pair.after)),
         )
-        for each in found
+        for pair in compared
     ]
     caption = "Left of 1, B is faster. The whisker is the 95 % interval."
     return Plot("ratios", f"{figure} time of B over A", caption, partial(charts.relative, rows, "B / A"), wide=True)
@@ -87,11 +92,11 @@ def span(low: float, high: float) -> str:
 
 def facts_of(letter: str, path: Path, records: Records) -> list[tuple[str, str]]:
     """Where a file was measured."""
-    found = [(letter, str(path))]
+    facts = [(letter, str(path))]
     for header in records.headers.values():
         if header["type"] == "device":
             parts = (header.get("name") or header.get("backend"), header.get("uuid"), header.get("driver"))
-            found.append((f"{letter}, device", ", ".join(str(part) for part in parts if part)))
+            facts.append((f"{letter}, device", ", ".join(str(part) for part in parts if part)))
         if header["type"] == "run" and header.get("commit"):
-            found.append((f"{letter}, commit", str(header["commit"])[:SHORT]))
-    return list(dict.fromkeys(found))
+            facts.append((f"{letter}, commit", str(header["commit"])[:SHORT]))
+    return list(dict.fromkeys(facts))

@@ -38,7 +38,7 @@ KINDS = {  # the lists of pages, in the order of the index
     "layer": "Layers",
     "workload": "Workloads",
     "study": "Studies",
-    "topic": "Everything else",
+    "topic": "Data and method",
     "rung": "Rungs",
 }
 

@@ -64,10 +64,10 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
         rows.append((series.rung, points[0].precision, max(errors), tolerance, per_image.median))
     if not rows:
         return []
-    what = label(slices(measurements, workload)[-1])
-    x, y = "largest error over norms", f"kernel time, {what} (ms per image)"
+    where = label(slices(measurements, workload)[-1])
+    x, y = "largest error over norms", f"kernel time, {where} (ms per image)"
     columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
-    title = f"{workload}: speed against error, {what}, N={N}"
+    title = f"{workload}: speed against error, {where}, N={N}"
     runs = measurements.footnote(listed, workload, N, of=KERNELS)
     if any(row[0] in partly for row in rows):
         names = ", ".join(str(row[0]) for row in rows if row[0] in partly)
@@ -76,24 +76,24 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
         Plot(
             f"{workload}-accuracy",
             title,
-            f"Lower is faster, further left more accurate. Named: the Pareto front, beaten in both by none. {runs}",
+            f"Lower is faster, further left more accurate. Named: the Pareto-optimal ones. {runs}",
             partial(charts.scatter, front_named(marks), x, y, peer_titles(marks)),
         ),
-        Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", runs, columns, rows),
+        Table(f"{workload}-accuracy-table", f"{workload}: error and time, {where}, N={N}", runs, columns, rows),
     ]
 
 
 def ancestors(measurements: Measurements, workload: str, N: int, series: Series) -> list[Measured]:
     """The nearest ancestors' points on the layers that a rung does not take."""
-    found = []
+    points = []
     for layer in layer_numbers(workload):
         name: str | None = series.rung
         while name and not measurements.time(workload, layer, N, Series(name, series.transfer), "kernel"):
             name = measurements.ladder.named[name].parent
         point = measurements.find(workload, layer, N, Series(name, series.transfer)) if name else None
         if point and name != series.rung:
-            found.append(point)
-    return found
+            points.append(point)
+    return points
 
 
 def front_named(marks: Sequence[Mark]) -> list[Mark]:

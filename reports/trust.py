@@ -60,21 +60,21 @@ def mutants(lines: Sequence[Record], known: Sequence[Record]) -> str:
     for line in lines:
         by_rung[line["rung"]].append(line)
     rows: list[tuple[Cell, ...]] = []
-    for rung, found in by_rung.items():
-        counts = noticed(found)
-        ends = len(equivalent(found, known)), len(unnoticed(found, known))
-        rows.append((rung, len(found), *(counts[mode] or None for mode in MODES), *(end or None for end in ends)))
+    for rung, of_rung in by_rung.items():
+        counts = noticed(of_rung)
+        ends = len(equivalent(of_rung, known)), len(unnoticed(of_rung, known))
+        rows.append((rung, len(of_rung), *(counts[mode] or None for mode in MODES), *(end or None for end in ends)))
     counts, same, left = noticed(lines), equivalent(lines, known), unnoticed(lines, known)
     rows.append(("all", len(lines), *(counts[mode] for mode in MODES), len(same), len(left)))
     table = markdown_table(("rung", "mutants", *MODES, "equivalent", "unnoticed"), rows)
-    said = [f"{named(line)}: {why(line, known)}" for line in same]
+    causes = [f"{named(line)}: {why(line, known)}" for line in same]
     return "\n".join(
         [
             *table,
             "",
             "Equivalent:",
             "",
-            *(said or ["none"]),
+            *(causes or ["none"]),
             "",
             "Unnoticed:",
             "",
@@ -90,16 +90,16 @@ def named(line: Record) -> str:
 
 def reasons(file: Path) -> list[Record]:
     """The reasons why mutants change no result, each with the change that it is for."""
-    found: list[Record] = tomllib.loads(file.read_text())["mutant"]
-    return found
+    entries: list[Record] = tomllib.loads(file.read_text())["mutant"]
+    return entries
 
 
 def why(line: Record, known: Sequence[Record]) -> str | None:
     """Why a mutant changes no result; None if no reason is known."""
-    for each in known:
-        same = (each["file"], *each["change"]) == (line["file"], line["before"], line["after"])
-        if same and each["code"] in line["code"] and each.get("rung", line["rung"]) == line["rung"]:
-            return str(each["why"])
+    for entry in known:
+        same = (entry["file"], *entry["change"]) == (line["file"], line["before"], line["after"])
+        if same and entry["code"] in line["code"] and entry.get("rung", line["rung"]) == line["rung"]:
+            return str(entry["why"])
     return None
 
 
@@ -125,19 +125,19 @@ def tried(lines: Sequence[Record]) -> str:
         both = sums[line["what"], line["bad"]]
         both[0] += line["tried"]
         both[1] += line["count"]
-    rows: list[tuple[Cell, ...]] = [(what, times, bad, count) for (what, bad), (times, count) in sums.items()]
+    rows: list[tuple[Cell, ...]] = [(trial, times, bad, count) for (trial, bad), (times, count) in sums.items()]
     return "\n".join(markdown_table(("tried", "times", "what must not happen", "happened"), rows))
 
 
 def cost(file: Path) -> str:
     """Wall time and kernel times with the audit over those without."""
     records = read([file])
-    audits = [each for each in records.headers.values() if each["type"] == "audit"]
-    points = [each for each in audits if each["with"]["kernel"] and each["without"]["kernel"]]
-    (device,) = (each["name"] for each in records.headers.values() if each["type"] == "device")
-    seconds = [fsum(each[name]["seconds"] for each in points) for name in ("without", "with")]
+    audits = [header for header in records.headers.values() if header["type"] == "audit"]
+    points = [audit for audit in audits if audit["with"]["kernel"] and audit["without"]["kernel"]]
+    (device,) = (header["name"] for header in records.headers.values() if header["type"] == "device")
+    seconds = [fsum(audit[name]["seconds"] for audit in points) for name in ("without", "with")]
     ratios = {
-        name: [each["with"][name] / each["without"][name] for each in points] for name in ("kernel", "kernel_cold")
+        name: [audit["with"][name] / audit["without"][name] for audit in points] for name in ("kernel", "kernel_cold")
     }
     hot, cold = ratios["kernel"], ratios["kernel_cold"]
     return (
@@ -145,20 +145,20 @@ def cost(file: Path) -> str:
         f"{seconds[0]:.1f} s and {seconds[1]:.1f} s of wall time ({100 * (seconds[1] / seconds[0] - 1):.1f} % more). "
         f"Hot kernel times, with over without: median {median(hot):.3f}, from {min(hot):.3f} to {max(hot):.3f}; "
         f"cold ones {median(cold):.3f}, from {min(cold):.3f} to {max(cold):.3f}. "
-        f"Outputs whose bits differ from those checked: {sum(each['audit']['differing'] for each in points)} of "
-        f"{sum(each['audit']['samples'] for each in points)} samples; points refused: "
-        f"{sum(each['with']['status'] != 'ok' for each in points)}."
+        f"Outputs whose bits differ from those checked: {sum(audit['audit']['differing'] for audit in points)} of "
+        f"{sum(audit['audit']['samples'] for audit in points)} samples; points refused: "
+        f"{sum(audit['with']['status'] != 'ok' for audit in points)}."
     )
 
 
 def kept_lines(file: Path) -> str:
     """Microseconds to load an array, by lines that the L2 cache is asked to keep and by others."""
-    facts = [each for each in read([file]).headers.values() if each["type"] == "kept-lines"]
-    found = {(each["mebibytes"], each["entry"], each["way"]): 1e3 * each["ms"] for each in facts}
+    facts = [record for record in read([file]).headers.values() if record["type"] == "kept-lines"]
+    times = {(record["mebibytes"], record["entry"], record["way"]): 1e3 * record["ms"] for record in facts}
     ways = {"flushed": "after a flush", "forgotten": "made ordinary, then a flush"}
     rows: list[tuple[Cell, ...]] = [
-        (f"{size} MiB, {words}", *(f"{found[size, entry, way]:.1f}" for way in ways))
-        for size in sorted({size for size, _, _ in found})
+        (f"{size} MiB, {words}", *(f"{times[size, entry, way]:.1f}" for way in ways))
+        for size in sorted({size for size, _, _ in times})
         for entry, words in (("load_ordinary", "ordinary lines"), ("load_kept", "lines to be kept"))
     ]
     return "\n".join(markdown_table(("microseconds to load", *ways.values()), rows))
@@ -168,15 +168,16 @@ def chosen(file: Path) -> str:
     """How much longer winners of searches took when they were run again."""
     first: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     again: dict[tuple[str, ...], list[Record]] = defaultdict(list)
-    for each in read([file]).points:
-        where = tuple(str(each["point"][axis]) for axis in ("rung", "layer", "N"))
-        (again if AGAIN in each else first)[where].append(each)
+    for record in read([file]).points:
+        where = tuple(str(record["point"][axis]) for axis in ("rung", "layer", "N"))
+        (again if AGAIN in record else first)[where].append(record)
     ratios = []
     for where, records in again.items():
         before, winner = min(
-            ((median_of(each, "kernel") or inf, each["point"]) for each in first[where]), key=lambda each: each[0]
+            ((median_of(record, "kernel") or inf, record["point"]) for record in first[where]),
+            key=lambda pair: pair[0],
         )
-        (after,) = (median_of(each, "kernel") for each in records if each["point"] == winner)
+        (after,) = (median_of(record, "kernel") for record in records if record["point"] == winner)
         ratios.append((after or nan) / before)
     tried = sum(len(first[where]) for where in again)
     number = f"{len(ratios)} search{'es' if len(ratios) > 1 else ''}"
@@ -189,12 +190,12 @@ def chosen(file: Path) -> str:
 def alarms(files: Sequence[Path]) -> str:
     """How many points were audited, how many of them refused, and how many others were judged wrong."""
     points = read(files).points
-    audited = [each for each in points if "audit" in each]
-    refused = sum(each["status"] != "ok" for each in audited)
-    wrong = Counter((each["point"]["rung"], each["reason"]) for each in points if each["status"] == "wrong")
+    audited = [record for record in points if "audit" in record]
+    refused = sum(record["status"] != "ok" for record in audited)
+    wrong = Counter((record["point"]["rung"], record["reason"]) for record in points if record["status"] == "wrong")
     rungs = sorted({rung for rung, _ in wrong})
-    found = f"; of the others {sum(wrong.values())} are `wrong`, of {', '.join(rungs)}" if wrong else ""
-    return f"The H200 records in `results/` have {len(audited)} audited points, of which {refused} are refused{found}."
+    others = f"; of the others {sum(wrong.values())} are `wrong`, of {', '.join(rungs)}" if wrong else ""
+    return f"The H200 records in `results/` have {len(audited)} audited points, of which {refused} are refused{others}."
 
 
 def lines_of(file: Path) -> list[Record]:

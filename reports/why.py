@@ -69,51 +69,51 @@ class Reasons:
     @cached_property
     def profiles(self) -> list[Record]:
         """What Nsight Compute counted of each kernel."""
-        return [each for each in self.measurements.of_type("profile") if each["source"] == "ncu"]
+        return [profile for profile in self.measurements.of_type("profile") if profile["source"] == "ncu"]
 
     @cached_property
     def _counted(self) -> dict[tuple[str, int, str], list[Record]]:
-        found: dict[tuple[str, int, str], list[Record]] = {}
+        by_axes: dict[tuple[str, int, str], list[Record]] = {}
         for profile in self.profiles:
             point = profile["point"]
-            found.setdefault((point["workload"], point["layer"], point["rung"]), []).append(profile)
-        return found
+            by_axes.setdefault((point["workload"], point["layer"], point["rung"]), []).append(profile)
+        return by_axes
 
     @cached_property
     def predictions(self) -> list[Record]:
         """What was predicted for the device."""
         name = name_of(self.measurements.device).lower()
-        return [each for each in self.measurements.of_type(PREDICTION) if each["gpu"] in name]
+        return [prediction for prediction in self.measurements.of_type(PREDICTION) if prediction["gpu"] in name]
 
     @cached_property
     def _predicted(self) -> dict[tuple[str, int, int, str], list[Record]]:
-        found: dict[tuple[str, int, int, str], list[Record]] = {}
-        for each in self.predictions:
-            point = each["point"]
-            if each["status"] == "ok":
+        by_axes: dict[tuple[str, int, int, str], list[Record]] = {}
+        for prediction in self.predictions:
+            point = prediction["point"]
+            if prediction["status"] == "ok":
                 axes = point["workload"], point["layer"], point["N"], point["rung"]
-                found.setdefault(axes, []).append(each)
-        return found
+                by_axes.setdefault(axes, []).append(prediction)
+        return by_axes
 
     def counters(self, rung: str, workload: str | None = None) -> list[Record]:
         """The profiles of a rung's kernels, of all layers."""
         return [
-            each
-            for (name, _, of), found in self._counted.items()
-            for each in found
+            profile
+            for (name, _, of), profiles in self._counted.items()
+            for profile in profiles
             if of == rung and workload in (None, name)
         ]
 
     def kernel(self, workload: str, layer: int, rung: str) -> Record | None:
         """The profile of the longest of a rung's kernels on a layer."""
-        found = self._counted.get((workload, layer, rung), [])
-        return max(found, key=lambda each: each["metrics"].get("duration_ns", 0.0), default=None)
+        profiles = self._counted.get((workload, layer, rung), [])
+        return max(profiles, key=lambda profile: profile["metrics"].get("duration_ns", 0.0), default=None)
 
     def predicted(self, point: Measured) -> Record | None:
         """The prediction of a point with its constants."""
         known = self._predicted.get((point.workload, point.layer, point.N, point.series.rung), [])
         constants = point.record["point"]["constants"]
-        return next((each for each in known if each["point"]["constants"] == constants), None)
+        return next((prediction for prediction in known if prediction["point"]["constants"] == constants), None)
 
     def share_of_roof(self, point: Measured) -> float | None:
         """Per cent of the lower roof: of the rung's unit, or of the bytes at compulsory intensity."""
@@ -145,21 +145,20 @@ def busy_text(rung: Rung, own: Record, parent: Rung | None = None, before: Recor
     metrics: Mapping[str, float] = own["metrics"]
     unit = UNITS[0] if rung.tensor_factors else UNITS[1]
     names = [unit, *sorted((name for name in BUSY if name not in UNITS), key=lambda name: -metrics.get(name, 0.0))]
-    told = [(BUSY[name], f"{metrics[name]:.0f} %") for name in names[:3] if name in metrics]
-    if not told:
+    shares = [f"{BUSY[name]} {metrics[name]:.0f} %" for name in names[:3] if name in metrics]
+    if not shares:
         return ""
     theirs = (before or {}).get("metrics", {}).get(unit)
     same = parent is not None and bool(parent.tensor_factors) == bool(rung.tensor_factors)
     beside = f" ({rung.parent}: {theirs:.0f} %)" if theirs is not None and same else ""
     stall = longest_stall(metrics)
-    waits = f"; warps wait most for {stall}" if stall else ""
-    others = "".join(f", {name} {share}" for name, share in told[1:])
-    return f"kernel {own['entry']} keeps {' '.join(told[0])} busy{beside}{others}{waits}"
+    waits = f"; main stall: {stall}" if stall else ""
+    return f"{own['entry']}: {', '.join([shares[0] + beside, *shares[1:]])}{waits}"
 
 
 def longest_stall(metrics: Mapping[str, float]) -> str:
     """What warps wait for most; empty where they hardly wait."""
-    name = max(WAITS, key=lambda each: metrics.get(STALL + each, 0.0))
+    name = max(WAITS, key=lambda reason: metrics.get(STALL + reason, 0.0))
     return WAITS[name] if metrics.get(STALL + name, 0.0) >= LEAST_STALL else ""
 
 

@@ -13,23 +13,24 @@ from alexconv.reports.comparison import (
     Frontier,
     Source,
     hot,
-    interval,
     peer_title,
     quickest,
+    speed,
+    speed_interval,
     times_over,
 )
 from alexconv.reports.elements import Cell, Table
 from alexconv.reports.measurements import Measured, Measurements, kernels_alone
 from alexconv.reports.why import Reasons
 
-COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "speed, cuDNN = 1", "95 %", "why")
+COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "than cuDNN", "95 %", "why")
 FILTERS = ("layer", "class", "N")
 MINOR = ("95 %", "samples")  # of columns
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest point of a class, and cuDNN's in the same file: under the same contract, or in another layout."""
+    """The fastest point of a class, and cuDNN's in its faster layout, of the same file."""
 
     contract: Contract
     point: Measured
@@ -37,10 +38,10 @@ class Winner:
 
 
 def winners(
-    measurements: Measurements, found: Frontier | None, workload: str, layers: Sequence[int], N: int
+    measurements: Measurements, frontier: Frontier | None, workload: str, layers: Sequence[int], N: int
 ) -> Iterator[Winner]:
     """Of each layer and class; a class without a rung that is faster than the fp32 class's is left out."""
-    source = source_of(found, N) if workload == WORKLOAD else None
+    source = source_of(frontier, N) if workload == WORKLOAD else None
     for layer in layers:
         strict: Measured | None = None
         for contract in CONTRACTS:
@@ -52,13 +53,13 @@ def winners(
 
 
 def beside(source: Source | None, contract: Contract, layer: int, N: int) -> Measured | None:
-    """cuDNN's point under a contract, or where only its faster layout was timed, in that."""
-    return (source.named(contract.peer, layer, N) or source.faster(contract, layer, N)) if source else None
+    """cuDNN's point in its faster layout."""
+    return source.faster(contract, layer, N) if source else None
 
 
-def source_of(found: Frontier | None, N: int) -> Source | None:
+def source_of(frontier: Frontier | None, N: int) -> Source | None:
     """The file that compares ours with cuDNN at a batch size."""
-    return {MANY: found.many, ONE: found.one, found.largest: found.scaling}.get(N) if found else None
+    return {MANY: frontier.many, ONE: frontier.one, frontier.largest: frontier.scaling}.get(N) if frontier else None
 
 
 def best_of(
@@ -71,31 +72,34 @@ def best_of(
     return quickest(point for point in points if point.rung and contract.kept_by(point.rung) and hot(point))
 
 
-def batches_of(measurements: Measurements, found: Frontier | None, workload: str) -> list[int]:
+def batches_of(measurements: Measurements, frontier: Frontier | None, workload: str) -> list[int]:
     """The batch sizes worth a row: those that cuDNN was timed at, or else the usual one."""
-    sizes = (MANY, ONE, found.largest) if found and workload == WORKLOAD else ()
-    compared = [N for N in sizes if N and source_of(found, N)]
+    sizes = (MANY, ONE, frontier.largest) if frontier and workload == WORKLOAD else ()
+    compared = [N for N in sizes if N and source_of(frontier, N)]
     return compared or [measurements.main_batch(workload)]
 
 
 def table(
-    key: str, title: str, measurements: Measurements, found: Frontier | None, workload: str, layers: Sequence[int]
+    key: str, title: str, measurements: Measurements, frontier: Frontier | None, workload: str, layers: Sequence[int]
 ) -> Table:
     """The winners of some layers, at each batch size that was compared."""
     reasons = Reasons(measurements)
     every = [
         winner
-        for N in batches_of(measurements, found, workload)
-        for winner in winners(measurements, found, workload, layers, N)
+        for N in batches_of(measurements, frontier, workload)
+        for winner in winners(measurements, frontier, workload, layers, N)
     ]
-    files = dict.fromkeys(point_file(found, winner) for winner in every)
+    files = dict.fromkeys(point_file(frontier, winner) for winner in every)
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
-    keys = [*(each.get("device") for each in reasons.profiles), *(winner.point.record["device"] for winner in every)]
+    keys = [
+        *(profile.get("device") for profile in reasons.profiles),
+        *(winner.point.record["device"] for winner in every),
+    ]
     where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
-    theirs = f" Beside them {', '.join(peers)}, of the same run and types." if peers else ""
+    theirs = f" Compared with {', '.join(peers)} in the same run." if peers else ""
     caption = (
-        f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; how busy its longest kernel keeps "
-        f"the hardware (in brackets: its parent's), as Nsight Compute counted {where}; its share of the roofline."
+        f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; utilisation of its "
+        f"longest kernel (its parent's in brackets), counted by Nsight Compute {where}; its share of the roofline."
         f" Runs: {', '.join(files)}."
     )
     rows = [row(winner, reasons) for winner in every]
@@ -106,9 +110,9 @@ def table(
     )
 
 
-def point_file(found: Frontier | None, winner: Winner) -> str:
+def point_file(frontier: Frontier | None, winner: Winner) -> str:
     """The record file of a winner, or its run."""
-    source = source_of(found, winner.point.N)
+    source = source_of(frontier, winner.point.N)
     return source.file if source and winner.peer else winner.point.run.text
 
 
@@ -116,8 +120,7 @@ def row(winner: Winner, reasons: Reasons) -> tuple[Cell, ...]:
     """The cells, in the order of COLUMNS."""
     point, peer = winner.point, winner.peer
     ratio = times_over([point], [peer]) if peer else None
-    speed = ratio.inverse() if ratio else None
-    times = hot(point), hot(peer), speed.value if speed else None, interval(speed)
+    times = hot(point), hot(peer), speed(hot(point), hot(peer)), speed_interval(ratio)
     return (
         f"{point.workload} layer {point.layer}",
         winner.contract.name,

@@ -29,7 +29,7 @@ from alexconv.messages import plural
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import AnyPoint, LayerSequence, Point
 from alexconv.records.labels import changed_in, label_of, rung_label
-from alexconv.records.statistics import summarize
+from alexconv.records.statistics import faster, summarize
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.records.summary import Row, rows
 
@@ -87,7 +87,7 @@ class Progress:
         self._task = self._bar.add_task("", total=total, estimate=self._seconds_left if costs else None)
         self._total, self._done, self._verbose = total, 0, verbose
         self._first: float | None = None  # end of the first point: compiling came before
-        self._said = monotonic()
+        self._last_line_at = monotonic()
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -109,12 +109,12 @@ class Progress:
         """Prints a line that stays."""
         self.console.print(line, soft_wrap=True, markup=False)
 
-    def start(self, what: str) -> None:
+    def start(self, activity: str) -> None:
         """Shows what runs now."""
-        self._bar.update(self._task, description=what)
-        if self._bar.disable and not self._verbose and monotonic() - self._said >= SECONDS_A_LINE:
-            self._said = monotonic()
-            self.say(f"[{self._done}/{self._total}] {what}{self._time_left()}")
+        self._bar.update(self._task, description=activity)
+        if self._bar.disable and not self._verbose and monotonic() - self._last_line_at >= SECONDS_A_LINE:
+            self._last_line_at = monotonic()
+            self.say(f"[{self._done}/{self._total}] {activity}{self._time_left()}")
 
     def _time_left(self) -> str:
         left = self._seconds_left()
@@ -271,14 +271,14 @@ def result_tables(console: Console, records: Sequence[Record], ladder: Ladder) -
         console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
     errors = "max error: over the norms of patch and filter; of sums: over the sum of |x| |w|"
     if timed:
-        console.print(f"kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; {errors}")
+        console.print(f"kernel, copies, total: medians, ms per batch; than CPU: total against serial C++; {errors}")
     else:
         console.print(errors)
 
 
 def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table:
     """Rows as a table; without times where a CPU ran the kernels."""
-    figures = ("kernel", "copies", "total", "speedup") if timed else ()
+    figures = ("kernel", "copies", "total", "than CPU") if timed else ()
     table = Table("rung", "transfer", "layer", *figures, "max error", "of sums", "tolerance", "status", title=title)
     for row in table_rows:
         speedup = row.speedup("total")
@@ -286,7 +286,7 @@ def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table
             milliseconds(row.kernel),
             milliseconds(row.copies),
             milliseconds(row.total),
-            f"{speedup:.0f}x" if speedup else "-",
+            faster(speedup) if speedup else "-",
         ]
         table.add_row(
             row.rung,

@@ -17,7 +17,7 @@ from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record
 
 WIDEST = 120  # columns, however wide the terminal is
@@ -96,23 +96,23 @@ def lines_of(records: Iterable[Record], ladder: Ladder) -> list[Line]:
         groups.setdefault((record["point"]["rung"], record["point"]["transfer"]), []).append(record)
     several = len({transfer for _, transfer in groups}) > 1
 
-    def line(rung: str, transfer: str, label: str, found: Iterable[Record]) -> Line:
-        by_layer = {record["point"]["layer"]: record for record in found}
+    def line(rung: str, transfer: str, label: str, layer_records: Iterable[Record]) -> Line:
+        by_layer = {record["point"]["layer"]: record for record in layer_records}
         precision = next(iter(by_layer.values()))["point"]["precision"]
         family = family_of(rung, ladder)
         return Line(f"{label} {transfer}" if several and family != PEERS else label, family, precision, by_layer)
 
     lines: list[Line] = []
-    for (rung, transfer), found in groups.items():
-        layers = [record["point"]["layer"] for record in found]
+    for (rung, transfer), rung_records in groups.items():
+        layers = [record["point"]["layer"] for record in rung_records]
         by_label: dict[str, list[Record]] = {}
-        for record in found:
+        for record in rung_records:
             by_label.setdefault(label_with(rung, changed_in(record)), []).append(record)
         if len(by_label) > 1 and len(set(layers)) == len(layers):
-            by_label = {f"{rung} [by layer]": found}
-        lines += [line(rung, transfer, label, each) for label, each in by_label.items()]
+            by_label = {f"{rung} [by layer]": rung_records}
+        lines += [line(rung, transfer, label, line_records) for label, line_records in by_label.items()]
     places = {name: place for place, name in enumerate(ladder.named)}
-    return sorted(lines, key=lambda each: places.get(rung_of(each), len(places)))
+    return sorted(lines, key=lambda row: places.get(rung_of(row), len(places)))
 
 
 def family_of(name: str, ladder: Ladder) -> str:
@@ -144,10 +144,10 @@ def least_time(best: Mapping[tuple[int, str], float], layer: int, precision: str
 
 
 def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tuple[int, str], float]) -> str:
-    """The best peer's time over the times by layer, over the layers that have both, in percent."""
+    """The times by layer against the best peer's, over the layers that have both."""
     base = PRECISIONS[precision].peer
     pairs = [(peers[layer, base], ms) for layer, ms in times.items() if ms is not None and (layer, base) in peers]
-    return f"{100 * fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs):.0f}%" if pairs else NONE
+    return faster(fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs)) if pairs else NONE
 
 
 def show(console: Console, records: Sequence[Record], ladder: Ladder = LADDER) -> None:
@@ -157,8 +157,8 @@ def show(console: Console, records: Sequence[Record], ladder: Ladder = LADDER) -
     for record in records:
         point = record["point"]
         groups.setdefault((point["workload"], point["N"], data_of(record)), []).append(record)
-    for found in groups.values():
-        for line in matrix(found, lines_of(found, ladder), width):
+    for group in groups.values():
+        for line in matrix(group, lines_of(group, ladder), width):
             console.print(line, soft_wrap=True)
     for text in [*([legend(records, ladder)] if timed(records) else []), *reasons(records)]:
         for part in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
@@ -217,10 +217,10 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
             Column("sum", [*sums, *(milliseconds(summed(list(times.values()))) for times in summaries.values())])
         )
     columns.append(Column("total", [*(milliseconds(line.total(layers)) for line in lines), *blank], 1))
-    columns.append(Column("speedup", [*(f"{value:.0f}x" if value else NONE for value in speedups), *blank], 2))
+    columns.append(Column("than CPU", [*(faster(value) if value else NONE for value in speedups), *blank], 2))
     if peers:
         shares = [share(every(line), line.precision, peers) for line in lines]
-        columns.append(Column("of peer", [*shares, *(share(summaries[name], name, peers) for name in precisions)], 3))
+        columns.append(Column("than peer", [*shares, *(share(summaries[name], name, peers) for name in precisions)], 3))
     columns.append(Column("class", [*(line.precision for line in lines), *blank], 0))
     yield from table(title, labels, layers, cells, columns, width)
 
@@ -228,7 +228,7 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
 def check_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
     """Whether each layer's outputs are right, and the error that is nearest to its tolerance."""
     worst = [
-        max(map(error_of, line.records.values()), key=lambda found: (not found[0] <= found[1], found[0] / found[1]))
+        max(map(error_of, line.records.values()), key=lambda pair: (not pair[0] <= pair[1], pair[0] / pair[1]))
         for line in lines
     ]
     columns = [
@@ -270,16 +270,18 @@ def table(
     layer_widths = [max(len(str(layer)), *(len(row[i]) for row in cells)) for i, layer in enumerate(layers)]
     widest = max(len(INDENT + label) for _, label in labels)
     least = max(len(INDENT + word) for _, label in labels for word in label.split())
-    kept, gap = [column for column in columns if set(column.cells) - {NONE, ""}], 2
+    shown_columns, gap = [column for column in columns if set(column.cells) - {NONE, ""}], 2
 
     def room() -> int:
         """Terminal columns left for the labels."""
-        return width - sum(gap + each for each in [*layer_widths, *(column.width for column in kept)])
+        return width - sum(
+            gap + column_width for column_width in [*layer_widths, *(column.width for column in shown_columns)]
+        )
 
     dropped: list[str] = []
-    for column in sorted((c for c in kept if c.dropped is not None), key=lambda c: c.dropped or 0):
+    for column in sorted((c for c in shown_columns if c.dropped is not None), key=lambda c: c.dropped or 0):
         if room() < least:
-            kept.remove(column)
+            shown_columns.remove(column)
             dropped.append(column.heading)
     if room() < least:
         gap = 1
@@ -289,8 +291,8 @@ def table(
         yield from table(title, labels, layers[half:], [row[half:] for row in cells], columns, width)
         return
     label_width = min(widest, max(room(), min(least, LEAST_LABEL)))
-    widths = [*layer_widths, *(column.width for column in kept)]
-    headings = [Text(name, "dim") for name in [*map(str, layers), *(column.heading for column in kept)]]
+    widths = [*layer_widths, *(column.width for column in shown_columns)]
+    headings = [Text(name, "dim") for name in [*map(str, layers), *(column.heading for column in shown_columns)]]
     yield Text(title, "bold")
     yield from aligned("layer", headings, label_width, widths, gap)
     previous = ""
@@ -298,7 +300,7 @@ def table(
         if family != previous:
             yield Text(family, "bold cyan")
         previous = family
-        texts = [*cells[row], *(Text(column.cells[row]) for column in kept)]
+        texts = [*cells[row], *(Text(column.cells[row]) for column in shown_columns)]
         yield from aligned(label, texts, label_width, widths, gap)
     if dropped:
         yield Text(f"left out at {width} columns: {', '.join(dropped)}", "dim")
@@ -317,11 +319,11 @@ def aligned(label: str, texts: Sequence[Text], label_width: int, widths: Sequenc
 def reasons(records: Sequence[Record]) -> Iterator[str]:
     """Why points have no time, each reason once with its rungs and layers; failures last."""
     batches = list(dict.fromkeys(record["point"]["N"] for record in records))
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(records, key=lambda each: each["status"] != "skipped"):
+    by_reason: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda outcome: outcome["status"] != "skipped"):
         if record["status"] != "ok":
-            found.setdefault((record["status"], str(record["reason"])), []).append(record)
-    for (status, reason), same in found.items():
+            by_reason.setdefault((record["status"], str(record["reason"])), []).append(record)
+    for (status, reason), same in by_reason.items():
         layers: dict[str, dict[int, None]] = {}
         for record in same:
             label = label_with(record["point"]["rung"], changed_in(record)) + of_data(data_of(record))
@@ -345,8 +347,8 @@ def legend(records: Sequence[Record], ladder: Ladder) -> str:
         "total: host arrays to host arrays",
     ]
     if any("serial_ms" in record.get("cpu", {}) for record in records):
-        parts.append("speedup: serial C++ on one CPU core over total")
+        parts.append("than CPU: total against serial C++ on one CPU core")
     if any(family_of(record["point"]["rung"], ladder) == PEERS for record in records):
-        others = ", ".join(f"{name}: {each.peer}'s" for name, each in PRECISIONS.items() if each.peer != name)
-        parts.append(f"of peer: speed as a share of the fastest peer's of the same class ({others})")
+        others = ", ".join(f"{name}: {row.peer}'s" for name, row in PRECISIONS.items() if row.peer != name)
+        parts.append(f"than peer: kernels against the fastest peer of the same class ({others})")
     return "; ".join(parts)

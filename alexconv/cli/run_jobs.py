@@ -92,9 +92,9 @@ def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor, tun
     """
     library = PEERS[library_of(options.peers)] if options.peers else None
     recorder_of = library.load(executor) if library else None
-    sequences_asked = [name for name in (["mix"] if library else ["mix", "together"]) if getattr(options, name)]
-    if sequences_asked and not executor.measures:
-        raise UsageError(f"--{sequences_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
+    sequence_options = [name for name in (["mix"] if library else ["mix", "together"]) if getattr(options, name)]
+    if sequence_options and not executor.measures:
+        raise UsageError(f"--{sequence_options[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
     source = ConstantSource(
         parse_constants(options.set, ladder),
         tuning.constants(executor) if tuning and options.tuned else None,

@@ -38,7 +38,7 @@ from alexconv.grade.screen import MOST_PROBLEMS, preprocessed, reference_problem
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.own.wrapping import Told, as_written, launch_code, rung_of, tell, understood
+from alexconv.own.wrapping import Recording, as_written, launch_code, rung_of, tell, understood
 from alexconv.paths import cache_dir
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
@@ -48,12 +48,12 @@ Job = dict[str, Any]
 BUDGET = 1 << 30  # bytes of a kernel's arrays
 
 
-def recorded_launches(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int], Told]:
+def recorded_launches(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int], Recording]:
     """A submission's launches, from a table of shape, images and the lines that it printed."""
     lines = {(Conv(**sizes), images): lines for sizes, images, lines in table}
 
     @cache
-    def launches(conv: Conv, images: int) -> Told:
+    def launches(conv: Conv, images: int) -> Recording:
         if (conv, images) not in lines:
             raise UsageError(f"{file}: no launches were recorded for {images} images: does the batch fit in memory?")
         return understood(lines[conv, images], file)

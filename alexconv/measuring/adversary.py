@@ -49,7 +49,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Found:
+class WorstTrial:
     """The worst trial so far: its error over its bound and over the norms, and the trial itself."""
 
     ratio: float
@@ -73,18 +73,18 @@ def first_trial(conv: Conv, N: int, generator: np.random.Generator) -> Trial:
 
 def changed(trial: Trial, conv: Conv, N: int, spread: int, generator: np.random.Generator) -> Trial:
     """The trial with one thing changed."""
-    what = generator.integers(8)
-    if what < 4:
+    choice = generator.integers(8)
+    if choice < 4:
         axis = AXES[generator.integers(len(AXES))]
         power = trial.powers[axis].copy()
         some = generator.random(len(power)) < generator.choice((0.2, 0.5, 0.8))
         power[some] = generator.integers(-spread, spread + 1) if generator.random() < 0.8 else 0
         return replace(trial, powers={**trial.powers, axis: power})
-    if what < 6:
+    if choice < 6:
         place = int(generator.integers(N * conv.C * conv.H * conv.W))
         single = place, int(generator.integers(-spread, spread + 1))
         return replace(trial, singles=(*trial.singles[-SINGLES + 1 :], single))
-    if what == 6:
+    if choice == 6:
         return replace(trial, signs=SIGNS[generator.integers(len(SIGNS))], seed=int(generator.integers(2**31)))
     return replace(trial, significands=SIGNIFICANDS[generator.integers(len(SIGNIFICANDS))])
 
@@ -94,12 +94,12 @@ def arrays(trial: Trial, conv: Conv, N: int, dtype: np.dtype) -> tuple[Values, V
     generator, powers = np.random.default_rng(trial.seed), trial.powers
 
     def values(shape: tuple[int, ...]) -> Values:
-        found = generator.uniform(-1, 1, shape)
+        numbers = generator.uniform(-1, 1, shape)
         if trial.significands == "ones":
-            found = np.sign(found) * (1 - generator.integers(1, 4, shape) * np.finfo(dtype).eps / 2)
+            numbers = np.sign(numbers) * (1 - generator.integers(1, 4, shape) * np.finfo(dtype).eps / 2)
         elif trial.significands == "repeated":
-            found = np.sign(found) * generator.uniform(0.5, 1)
-        return np.abs(found) if trial.signs == "positive" else found
+            numbers = np.sign(numbers) * generator.uniform(0.5, 1)
+        return np.abs(numbers) if trial.signs == "positive" else numbers
 
     x, w = values(conv.x_shape(N)), values(conv.w_shape())
     if trial.signs == "alternating":
@@ -136,10 +136,10 @@ def search(
     seconds: float,
     seed: int = 0,
     atomic_additions: int = 0,
-) -> Found:
+) -> WorstTrial:
     """The worst of at most ``trials`` trials in at most ``seconds`` seconds."""
     generator, begin, done = np.random.default_rng(seed), monotonic(), 0
-    worst: Found | None = None
+    worst: WorstTrial | None = None
     while worst is None or (done < trials and monotonic() - begin < seconds):
         trial, best, failed = first_trial(conv, N, generator), -1.0, 0
         while failed < PATIENCE and done < trials and (worst is None or monotonic() - begin < seconds):
@@ -151,5 +151,5 @@ def search(
             else:
                 failed += 1
             if worst is None or ratio > worst.ratio:
-                worst = Found(ratio, error.scaled, error.misplaced, candidate.kind, candidate, done)
+                worst = WorstTrial(ratio, error.scaled, error.misplaced, candidate.kind, candidate, done)
     return replace(worst, trials=done)

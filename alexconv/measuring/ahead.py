@@ -67,8 +67,8 @@ class Ahead:
     def wait(self, points: Iterable[Point | PeerPoint]) -> None:
         """Waits for the kernels and references of the points; for those of all points if points are timed."""
         wanted = self._needs if self._runner.times else points
-        left = {each for point in wanted for each in self._needs.get(point, ())}
-        while left := {each for each in left if not each.done()}:
+        left = {need for point in wanted for need in self._needs.get(point, ())}
+        while left := {need for need in left if not need.done()}:
             self._tell(f"compiling kernels, computing references: {len(left)} to go")
             wait(left, PATIENCE, FIRST_COMPLETED)
 

@@ -53,13 +53,13 @@ class CudnnRunner(TorchRunner):
         if any(layer.conv.groups > 1 or layer.conv.relu or layer.bias is not None for layer in layers):
             raise Skip("this peer does not support groups, bias or ReLU")
         plans: list[Plan] = []
-        given: list[Operands] = []
+        operands: list[Operands] = []
         for layer in layers:
-            given.append(operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded))
-            plans.append(self._fastest(layer, given[-1], peer))
+            operands.append(operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded))
+            plans.append(self._fastest(layer, operands[-1], peer))
         about: Record = {"plans": [{"engine": plan.name, "tried": plan.tried, "ms": plan.ms} for plan in plans]}
         about["workspace_bytes"] = max(plan.workspace_bytes for plan in plans)
-        exact = partial(exact_of, self._torch, layers, given, point.precision)
+        exact = partial(exact_of, self._torch, layers, operands, point.precision)
         return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), exact, about)
 
     def _fastest(self, layer: Layer, operands: Operands, peer: Peer) -> "Plan":
@@ -83,16 +83,16 @@ class CudnnRunner(TorchRunner):
             plan.run()
         for _ in range(WARM_UPS):
             graph.replay()
-        found, gpu = [], self.executor.gpu
+        times, gpu = [], self.executor.gpu
         for _ in range(TRIES):
             start = gpu.mark(gpu.stream)
             for _ in range(RUNS):
                 graph.replay()
             end = gpu.mark(gpu.stream)
             gpu.stream.synchronize()
-            found.append(float(end.time_since(start)) / RUNS)
+            times.append(float(end.time_since(start)) / RUNS)
         graph.reset()
-        return min(found)
+        return min(times)
 
 
 class Plan:
@@ -134,8 +134,8 @@ def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operan
         compute_data_type=cudnn.data_type.FLOAT,
     )
     x_of, w_of = (
-        graph.tensor(dim=list(each.shape), stride=list(each.stride()), data_type=kind)
-        for each in (operands.x, operands.w)
+        graph.tensor(dim=list(tensor.shape), stride=list(tensor.stride()), data_type=kind)
+        for tensor in (operands.x, operands.w)
     )
     y_of = graph.conv_fprop(
         image=x_of,

@@ -29,7 +29,7 @@ class Recorder(Protocol):
 class Progress(Protocol):
     """The display of a run's progress."""
 
-    def start(self, what: str) -> None:
+    def start(self, activity: str) -> None:
         """Shows what runs now."""
         ...
 
@@ -58,7 +58,7 @@ class Job(NamedTuple):
         return identity(self.point.axes())
 
 
-def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:
+def reusable_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:
     """The earlier records of jobs whose key has not changed, failed or not: ``--resume`` keeps them."""
     latest = {identity(record["point"]): record for record in previous}
     return {job.name: latest[job.name] for job in jobs if finished(job.point, job.recorder.key(job.point), latest)}
@@ -90,7 +90,7 @@ def run_jobs(
         progress.say("a running kernel cannot be stopped: run again with --resume for the other points")
         return conclude(done)
 
-    with Ahead(runner, [each for job in jobs for each in job.point.points()], progress.start) as ahead:
+    with Ahead(runner, [layer_point for job in jobs for layer_point in job.point.points()], progress.start) as ahead:
         for point, recorder in jobs:
             ahead.wait(point.points())
             progress.start(point.label())

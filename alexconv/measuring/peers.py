@@ -112,4 +112,4 @@ def with_peers(
     both: list[Point | PeerPoint] = [*points, *peer_points(points, peers)]
     recorders = {Kind.RUNG: runner, Kind.PEER: peer_runner}
     jobs = [Job(point, recorders[point.kind]) for point in sorted(both, key=lambda point: order[point.batch])]
-    return jobs + [Job(each, peer_runner) for each in (peer_sequences(points, peers) if sequences else ())]
+    return jobs + [Job(sequence, peer_runner) for sequence in (peer_sequences(points, peers) if sequences else ())]

@@ -105,10 +105,10 @@ class Layer:
     @cached_property
     def baselines(self) -> dict[str, Baseline]:
         """CPU times of the layer: serial C++ on one core, if there is a compiler, and BLAS on all cores."""
-        found = {"blas": blas_time(self.of.workload, self.of.layer, self.conv)}
+        times = {"blas": blas_time(self.of.workload, self.of.layer, self.conv)}
         with suppress(MissingTool):
-            found["serial"] = serial_time(self.of.workload, self.of.layer, self.conv)
-        return found
+            times["serial"] = serial_time(self.of.workload, self.of.layer, self.conv)
+        return times
 
     def cpu_times(self, N: int) -> Record:
         """Each baseline's ms for N images; ``..._scaled_from`` is the number of images timed, if it is not N."""
@@ -118,9 +118,9 @@ class Layer:
             **{f"{name}_scaled_from": time.scaled_from for name, time in times.items() if time.scaled_from},
         }
 
-    def make(self, *what: str) -> None:
+    def make(self, *names: str) -> None:
         """Computes cached properties, given by name, before points need them."""
-        for name in what:
+        for name in names:
             getattr(self, name)
 
     def error(self, y: Outputs, bound: Bound = NORMS) -> MaxError:
@@ -265,8 +265,8 @@ class Runner:
         rung, bound = point.entry, point.bound(self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
         promised = PRECISIONS[rung.precision].facts(point.conv.K)
-        asked = point.data, rung.precision, point.conv.K, bound.atomic_additions
-        of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*asked))]
+        conditions = point.data, rung.precision, point.conv.K, bound.atomic_additions
+        of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*conditions))]
         facts = self.executor.header(), self.settings.key(), self._code(point)
         return digest([compiled, launched, promised, *facts, point.transfer, *of_data])
 
@@ -350,9 +350,9 @@ class Runner:
             refuse_impossible(facts["samples"], point.conv.macs(point.N), self.executor.most_flops)
             audited, suspects = opened.buffers.audited()
             for suspect in suspects:
-                found = checked(*layer.check(opened.in_study_layout(suspect.y), *promised))
-                if found["status"] != "ok":
-                    return facts | found | {"samples": {}, "reason": f"{suspect.when}: {found['reason']}"}
+                verdict = checked(*layer.check(opened.in_study_layout(suspect.y), *promised))
+                if verdict["status"] != "ok":
+                    return facts | verdict | {"samples": {}, "reason": f"{suspect.when}: {verdict['reason']}"}
             timeline = opened.buffers.timeline()
             return facts | ({"audit": audited} if audited else {}) | ({"timeline": timeline} if timeline else {})
 
@@ -393,8 +393,8 @@ def checked(error: MaxError, tolerance: float, exact: Record | None = None) -> R
     if not error.passes(tolerance):
         reasons.append(f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}")
     if exact and exact["wrong"]:
-        what = f"off by more than {exact['within']:.2e} of the norms" if "within" in exact else "not exact"
-        reasons.append(f"{exact['wrong']} outputs are {what} on integers")
+        fault = f"off by more than {exact['within']:.2e} of the norms" if "within" in exact else "not exact"
+        reasons.append(f"{exact['wrong']} outputs are {fault} on integers")
     return {"status": "wrong" if reasons else "ok", "reason": "; ".join(reasons) or None, **facts}
 
 

@@ -51,7 +51,7 @@ from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Workload
 
-Given = tuple[Values, Values, Values | None]  # inputs, filters and bias of a layer
+Arrays = tuple[Values, Values, Values | None]  # inputs, filters and bias of a layer
 
 MIXED = "mixed"
 PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
@@ -75,7 +75,7 @@ def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
         raise UsageError("a sequence has one rung per layer and one value per constant, not several")
-    weakest = [each for each in precisions if precisions <= {each, *PRECISIONS[each].stricter}]
+    weakest = [precision for precision in precisions if precisions <= {precision, *PRECISIONS[precision].stricter}]
     if not weakest:
         raise UsageError(f"a sequence has one precision, not {' and '.join(sorted(precisions))}")
     return RungSequence(name + SEQUENCE_SUFFIX, weakest[0], tuple(chosen))
@@ -144,7 +144,9 @@ class SequenceRunner:
 
     def key(self, point: RungSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        return digest([PIECE_BYTES, code_of(type(self)), *(self._runner.key(each) for each in point.points())])
+        return digest(
+            [PIECE_BYTES, code_of(type(self)), *(self._runner.key(layer_point) for layer_point in point.points())]
+        )
 
     def record(self, point: RungSequence) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
@@ -153,22 +155,25 @@ class SequenceRunner:
     def _measured(self, point: RungSequence) -> Record:
         transfer, settings = transfer_named(point.transfer), self._runner.settings
         cuts, points = self._cuts(point, transfer), point.points()
-        layers = [self._runner.layer(each) for each in points]
+        layers = [self._runner.layer(layer_point) for layer_point in points]
         with self.executor.gpu.errors(point.rung):
             wrong = self._wrong_on_integers(points, cuts, transfer)
-            given = [(layer.x[: each.N], layer.w, layer.bias) for each, layer in zip(points, layers, strict=True)]
-            with self._opened(points, cuts, given, transfer) as together:
+            arrays = [
+                (layer.x[: layer_point.N], layer.w, layer.bias)
+                for layer_point, layer in zip(points, layers, strict=True)
+            ]
+            with self._opened(points, cuts, arrays, transfer) as together:
                 facts = self._facts(points, cuts, layers, together, wrong)
                 if facts["status"] == "ok":
                     facts |= self._timed(point, together) if settings.timed else {"samples": {}}
-                    facts |= {"timeline": found} if (found := together.timeline()) else {}
+                    facts |= {"timeline": timeline} if (timeline := together.timeline()) else {}
         return facts
 
     def _timed(self, point: RungSequence, together: "Together") -> Record:
         """Samples, and the device's clock and health under this load; raises Untrusted for impossible times."""
         seconds = self._runner.settings.seconds
         facts = timed_under_load(self.executor, together.measure, together.load, seconds)
-        macs = sum(each.conv.macs(each.N) for each in point.points())
+        macs = sum(layer_point.conv.macs(layer_point.N) for layer_point in point.points())
         refuse_impossible(facts["samples"], macs, self.executor.most_flops)
         return facts
 
@@ -186,15 +191,15 @@ class SequenceRunner:
 
     @contextmanager
     def _opened(
-        self, points: Sequence[Point], cuts: Sequence[Plan], given: Sequence[Given], transfer: Transfer
+        self, points: Sequence[Point], cuts: Sequence[Plan], arrays: Sequence[Arrays], transfer: Transfer
     ) -> Iterator["Together"]:
         """The layers' rungs on the inputs, filters and biases given, as one graph or one pipeline."""
         with ExitStack() as stack:
             opened = [
                 stack.enter_context(open_rung(self.executor, cut, x, w, transfer, bias))
-                for cut, (x, w, bias) in zip(cuts, given, strict=True)
+                for cut, (x, w, bias) in zip(cuts, arrays, strict=True)
             ]
-            own = [each.buffers for each in opened]
+            own = [rung.buffers for rung in opened]
             if transfer.pipelined:
                 outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, points)]
                 pipeline = self.executor.pipeline(own, piece_order(cuts, outweigh), transfer.streams)
@@ -212,16 +217,16 @@ class SequenceRunner:
         """Each layer's plan; raises Skip if a layer cannot be computed here or all together do not fit the device."""
         budget = self._runner.memory_budget()
         cuts = []
-        for each in point.points():
-            cut = self._runner.plan(each)
+        for layer_point in point.points():
+            cut = self._runner.plan(layer_point)
             if transfer.pipelined:
-                pieces = ceil(each.N * max(bytes_moved(each)) / PIECE_BYTES)
+                pieces = ceil(layer_point.N * max(bytes_moved(layer_point)) / PIECE_BYTES)
                 try:
-                    cut = plan(cut.bound, each.N, budget, transfer.streams, pieces)
+                    cut = plan(cut.bound, layer_point.N, budget, transfer.streams, pieces)
                 except DoesNotFit as error:
-                    raise Skip(f"layer {each.layer}: {error}") from None
+                    raise Skip(f"layer {layer_point.layer}: {error}") from None
             elif len(cut.pieces) > 1:
-                raise Skip(f"layer {each.layer} needs {len(cut.pieces)} pieces, and a graph takes whole batches")
+                raise Skip(f"layer {layer_point.layer} needs {len(cut.pieces)} pieces, and a graph takes whole batches")
             cuts.append(cut)
         needed = sum(cut.device_bytes for cut in cuts)
         if needed > budget:
@@ -237,17 +242,17 @@ class SequenceRunner:
         wrong: Sequence[int],
     ) -> Record:
         """The worst layer's check, and each layer's facts; ``wrong`` counts each layer's inexact outputs."""
-        found: list[tuple[MaxError, float]] = [
-            layer.check(values, each.precision, cut.bound.atomic_additions)
-            for each, cut, layer, values in zip(points, cuts, layers, together.outputs(), strict=True)
+        errors: list[tuple[MaxError, float]] = [
+            layer.check(values, layer_point.precision, cut.bound.atomic_additions)
+            for layer_point, cut, layer, values in zip(points, cuts, layers, together.outputs(), strict=True)
         ]
         images = points[0].N
         return {
-            **checked(*worst(found), {"images": images, "wrong": sum(wrong)}),
+            **checked(*worst(errors), {"images": images, "wrong": sum(wrong)}),
             "layers": [
                 {
-                    "layer": each.layer,
-                    "rung": each.rung,
+                    "layer": layer_point.layer,
+                    "rung": layer_point.rung,
                     "constants": cut.constants,
                     "pieces": len(cut.pieces),
                     "images_per_piece": cut.images_per_piece,
@@ -255,7 +260,9 @@ class SequenceRunner:
                     "exact": {"images": images, "wrong": outputs},
                     "launches": rung.program.launches(cut.images_per_piece),
                 }
-                for each, cut, error, outputs, rung in zip(points, cuts, found, wrong, together.opened, strict=True)
+                for layer_point, cut, error, outputs, rung in zip(
+                    points, cuts, errors, wrong, together.opened, strict=True
+                )
             ],
             "pieces": sum(len(cut.pieces) for cut in cuts),
             "images_per_piece": max(cut.images_per_piece for cut in cuts),
@@ -280,8 +287,8 @@ class Together:
 
     def outputs(self, *, stale: bool = False) -> list[Values]:
         """Each layer's ``[N][M][E][F]``; with ``stale``, scratch arrays are as the last run left them."""
-        for each in self.opened:
-            each.buffers.leave_scratch(stale=stale)
+        for rung in self.opened:
+            rung.buffers.leave_scratch(stale=stale)
         return [rung.in_study_layout(values) for rung, values in zip(self.opened, self.run(), strict=True)]
 
 

@@ -80,7 +80,7 @@ class TorchRunner:
         self.executor = executor
         self._torch, self._runner = torch, runner
         self._stream = torch.cuda.ExternalStream(executor.gpu.stream.handle, device=executor.gpu.number)
-        self._kept: tuple[object, list[Layer]] = (None, [])
+        self._last_layers: tuple[object, list[Layer]] = (None, [])
 
     def versions(self) -> Record:
         """torch, its cuDNN and its CUDA, and how many engines its benchmark tries."""
@@ -94,9 +94,13 @@ class TorchRunner:
 
     def key(self, point: PeerPoint | PeerSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in point.points()]
+        shapes = [layer_point.conv.sizes() | {"pad": layer_point.conv.pad} for layer_point in point.points()]
         precision = PRECISIONS[point.precision]
-        promised = [precision.dtype, precision.torch, *(precision.facts(each.conv.K) for each in point.points())]
+        promised = [
+            precision.dtype,
+            precision.torch,
+            *(precision.facts(layer_point.conv.K) for layer_point in point.points()),
+        ]
         settings = self._runner.settings.key()
         code = code_of(type(self), type(self._runner))
         return digest([self.versions(), self.executor.header(), settings, code, point.rung, shapes, promised])
@@ -110,50 +114,50 @@ class TorchRunner:
                 self._torch.cuda.empty_cache()
 
     def _measured(self, point: PeerPoint | PeerSequence) -> Record:
-        for each in point.points():
-            if reason := self._runner.beyond_host_memory(each):
+        for layer_point in point.points():
+            if reason := self._runner.beyond_host_memory(layer_point):
                 raise Skip(reason)
         layers, peer = self._layers(point), self.versions()
         with self._ready(point.rung):
             needed = self._bytes_needed(point)
             if point.entry.is_product:
                 best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].of.seed), point)
-                peer |= best.pop("found")
+                peer |= best.pop("about")
             else:
                 variants = [True, False] if any(layer.conv.pad for layer in layers) else [True]
                 tried = {padded: self._ran(partial(self._work, point, layers, padded), point) for padded in variants}
                 padded = min(tried, key=lambda padded: rank(tried[padded]))
                 best = tried[padded]
-                peer |= {"padded_input": padded, "variants": [facts_of(*found) for found in tried.items()]}
-                peer |= best.pop("found")
+                peer |= {"padded_input": padded, "variants": [facts_of(*variant) for variant in tried.items()]}
+                peer |= best.pop("about")
         whole = {"pieces": 1, "images_per_piece": point.N, "planned_constants": {}, "launches": []}
         return {**best, **whole, "device_bytes": needed, "peer": peer}
 
     def _layers(self, point: PeerPoint | PeerSequence) -> list[Layer]:
         """Data of the point's layers; those of the last point are kept: the next peers share them."""
-        asked = [(each.workload, each.layer, each.data) for each in point.points()]
-        if self._kept[0] != asked:
-            self._kept = asked, [self._runner.layer(each) for each in point.points()]
-        return self._kept[1]
+        names = [(layer_point.workload, layer_point.layer, layer_point.data) for layer_point in point.points()]
+        if self._last_layers[0] != names:
+            self._last_layers = names, [self._runner.layer(layer_point) for layer_point in point.points()]
+        return self._last_layers[1]
 
     @contextmanager
-    def _ready(self, what: str) -> Iterator[None]:
+    def _ready(self, label: str) -> Iterator[None]:
         """torch uses the executor's device and stream; its errors become this project's, one line each."""
         torch = self._torch
         # no_grad, not inference_mode: a capture leaves tensors in torch's generators, which would be inference tensors
-        with self.executor.gpu.errors(what), torch.cuda.device(self.executor.gpu.number), torch.no_grad():
+        with self.executor.gpu.errors(label), torch.cuda.device(self.executor.gpu.number), torch.no_grad():
             try:
                 with torch.cuda.stream(self._stream):
                     yield
             except torch.cuda.OutOfMemoryError as error:
-                raise OutOfMemory(f"{what}: {first_line(error)}") from None
+                raise OutOfMemory(f"{label}: {first_line(error)}") from None
             except RuntimeError as error:
-                raise LaunchError(f"{what}: {first_line(error)}") from None
+                raise LaunchError(f"{label}: {first_line(error)}") from None
 
     def _bytes_needed(self, point: PeerPoint | PeerSequence) -> int:
         """Bytes of the arrays, without workspaces; raises Skip if they exceed the memory budget."""
         self.executor.gpu.flush()  # allocates the flush buffer before the point's own arrays
-        needed = sum(nbytes(each.conv, point) for each in point.points())
+        needed = sum(nbytes(layer_point.conv, point) for layer_point in point.points())
         budget = self._runner.memory_budget()
         if needed > budget:
             raise Skip(f"needs {needed / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}")
@@ -180,7 +184,7 @@ class TorchRunner:
         facts = checked(*work.check(run()), exact)
         if facts["status"] == "ok":
             facts |= self._timed(graph.replay) if settings.timed else {"samples": {}}
-        facts["found"] = {"kernels": names, "workspace_bytes": workspace, **work.about}
+        facts["about"] = {"kernels": names, "workspace_bytes": workspace, **work.about}
         self._stream.synchronize()
         graph.reset()
         del work, outputs, run
@@ -213,9 +217,9 @@ def workspace_of(torch: Any, work: Work) -> int:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     outputs = work.enqueue()
-    most, kept = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
+    most, resident = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
     del outputs
-    return int(most - kept)
+    return int(most - resident)
 
 
 def nbytes(conv: Conv, point: PeerPoint | PeerSequence) -> int:
@@ -233,7 +237,7 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
     operands = [operands_of(torch, layer, N, layout, precision, padded=padded) for layer in layers]
 
     def enqueue() -> list[Any]:
-        return [each.output(torch) for each in operands]
+        return [layer_operands.output(torch) for layer_operands in operands]
 
     return Work(enqueue, partial(check_of, layers, precision), partial(exact_of, torch, layers, operands, precision))
 
@@ -309,8 +313,8 @@ class OnDevice:
         return len(self._output)
 
     def __getitem__(self, images: int | slice) -> Values:
-        found: Values = self._output[images].cpu().numpy()
-        return found
+        outputs: Values = self._output[images].cpu().numpy()
+        return outputs
 
 
 Integers = tuple[Values, Values, Values | None, Values]  # inputs, filters, bias, and the outputs due
@@ -341,14 +345,14 @@ def exact_of(
     """``Work.exact`` of convolutions."""
     N = int(operands[0].x.shape[0])
     images, wrong = min(N, EXACT_IMAGES), 0
-    given = [integers(layer.conv, images, precision, layer.of.seed, not transforms) for layer in layers]
-    for each, (x, w, bias, _) in zip(operands, given, strict=True):
-        each.put(torch, x, w, bias)
-    for output, layer, numbers in zip(run(), layers, given, strict=True):
+    layer_integers = [integers(layer.conv, images, precision, layer.of.seed, not transforms) for layer in layers]
+    for layer_operands, (x, w, bias, _) in zip(operands, layer_integers, strict=True):
+        layer_operands.put(torch, x, w, bias)
+    for output, layer, numbers in zip(run(), layers, layer_integers, strict=True):
         tolerance = PRECISIONS[precision].tolerance(layer.conv.K) if transforms else 0.0
         wrong += wrong_outputs(layer.conv, OnDevice(output), numbers, tolerance)
-    for each, layer in zip(operands, layers, strict=True):
-        each.put(torch, layer.x[:N], layer.w, layer.bias)
+    for layer_operands, layer in zip(operands, layers, strict=True):
+        layer_operands.put(torch, layer.x[:N], layer.w, layer.bias)
     within = max(PRECISIONS[precision].tolerance(layer.conv.K) for layer in layers)
     return {"images": images, "wrong": wrong} | ({"within": within} if transforms else {})
 

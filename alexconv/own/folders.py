@@ -96,12 +96,12 @@ def rungs_of(folder: Path) -> list[Rung]:
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:  # no import: it would leave bytecode in the folder, and use that for a file changed in the same second
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-        found = list(module.RUNGS)
+        rungs = list(module.RUNGS)
     except Exception as error:
         raise UsageError(f"{_line(error, file)}: {type(error).__name__}: {error}") from None
-    if not found or not all(isinstance(rung, Rung) for rung in found):
+    if not rungs or not all(isinstance(rung, Rung) for rung in rungs):
         raise UsageError(f"{file}: RUNGS must be a sequence of at least one Rung")
-    return [replace(rung, file=str((folder / rung.file).resolve())) for rung in found]
+    return [replace(rung, file=str((folder / rung.file).resolve())) for rung in rungs]
 
 
 def _line(error: Exception, file: Path) -> str:

@@ -53,7 +53,7 @@ _UNSUPPORTED_LINE = re.compile(r"unsupported (cudaMemcpy|cudaMemset)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Made:
+class RecordedLaunch:
     """A launch that the code makes: kernel, geometry, and its arguments in course.h's notation."""
 
     kernel: str
@@ -64,10 +64,10 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Told:
+class Recording:
     """What the launch code does for a shape: launches, allocations by address, the constant that has the filters."""
 
-    launches: tuple[Made, ...]
+    launches: tuple[RecordedLaunch, ...]
     allocations: tuple[tuple[int, int], ...]
     symbol: str | None
 
@@ -82,10 +82,10 @@ def wrapped(file: Path, signature: str) -> Rung:
     library = launch_code(text, file)
 
     @cache
-    def told(conv: Conv, images: int) -> Told:
+    def recording_of(conv: Conv, images: int) -> Recording:
         return understood(tell(library, [(conv, images)], file)[0], file)
 
-    return rung_of(text, file, told)
+    return rung_of(text, file, recording_of)
 
 
 def launch_code(text: str, file: Path) -> Path:
@@ -98,13 +98,13 @@ def launch_code(text: str, file: Path) -> Path:
     return HostRuntime().library(recording, {}, ())
 
 
-def rung_of(text: str, file: Path, told: Callable[[Conv, int], Told]) -> Rung:
-    """The rung of a file; ``told`` gives its launches for a shape and a number of images.  Raises UsageError."""
+def rung_of(text: str, file: Path, recording_of: Callable[[Conv, int], Recording]) -> Rung:
+    """The rung of a file; ``recording_of`` has its launches for a shape and a number of images.  Raises UsageError."""
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "kernel"
-    translated, first = translate(text, file), told(PROBE, 1)
+    translated, first = translate(text, file), recording_of(PROBE, 1)
     source = _folder(translated) / f"{file.stem}-rung.cu"
-    _write(source, translated + entry_points(file, first, told(PROBE, 2), parameters(text)))
-    return _rung(name, source, told, first, file)
+    _write(source, translated + entry_points(file, first, recording_of(PROBE, 2), parameters(text)))
+    return _rung(name, source, recording_of, first, file)
 
 
 def _folder(translated: str) -> Path:
@@ -201,10 +201,10 @@ for number, sizes in enumerate(sys.argv[3:]):
 """  # each call's output goes to a separate file of at most OUTPUT_BYTES
 
 
-def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[list[str]]:
+def tell(library: Path, cases: Sequence[tuple[Conv, int]], file: Path) -> list[list[str]]:
     """The launch code's output for each shape and number of images, from a separate process; raises UsageError."""
-    sizes = [(images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U) for conv, images in asked]
-    shapes = [",".join(map(str, each)) for each in sizes]
+    sizes = [(images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U) for conv, images in cases]
+    shapes = [",".join(map(str, numbers)) for numbers in sizes]
     words = [sys.executable, "-I", "-S", "-c", TELLING, str(library), str(SECONDS), *shapes]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -221,25 +221,25 @@ def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[l
             raise UsageError(f"{file}: {FUNCTION} has not returned after {SLEEP_SECONDS} s") from None
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             raise UsageError(f"{file}: {FUNCTION} has not returned after {SECONDS} s")
-        said = []
-        for number in range(len(asked)):
+        outputs = []
+        for number in range(len(cases)):
             text = (contents(Path(folder) / str(number)) or b"")[:OUTPUT_BYTES].decode(errors="replace")
-            said.append(text.splitlines())
-    if done.returncode or not all("done" in lines for lines in said):
+            outputs.append(text.splitlines())
+    if done.returncode or not all("done" in lines for lines in outputs):
         raise UsageError(f"{file}: {FUNCTION} ends with status {done.returncode} instead of returning")
-    return said
+    return outputs
 
 
-def understood(lines: list[str], file: Path) -> Told:
+def understood(lines: list[str], file: Path) -> Recording:
     """Parses the lines that course.h writes; the file's own output is ignored."""
-    launches: list[Made] = []
+    launches: list[RecordedLaunch] = []
     allocations: list[tuple[int, int]] = []
     symbol = None
     for line in lines:
         if match := _LAUNCH_LINE.fullmatch(line):
             numbers = [int(word) for word in match[2].split()]
             grid, block = tuple(numbers[:3]), tuple(numbers[3:6])
-            launches.append(Made(match[1], grid, block, numbers[6], tuple(match[3].split())))  # type: ignore[arg-type]
+            launches.append(RecordedLaunch(match[1], grid, block, numbers[6], tuple(match[3].split())))  # type: ignore[arg-type]
         elif match := _ALLOCATE_LINE.fullmatch(line):
             allocations.append((int(match[1]), int(match[2])))
         elif match := _SYMBOL_LINE.fullmatch(line):
@@ -252,27 +252,27 @@ def understood(lines: list[str], file: Path) -> Told:
         raise UsageError(f"{file}: {FUNCTION} launches {len(launches)} kernels, more than {MOST_LAUNCHES}")
     if not launches:
         raise UsageError(f"{file}: {FUNCTION} launches no kernel")
-    return Told(tuple(launches), tuple(allocations), symbol)
+    return Recording(tuple(launches), tuple(allocations), symbol)
 
 
-def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) -> str:
+def entry_points(file: Path, one: Recording, two: Recording, types: dict[str, list[str]]) -> str:
     """The rung's entry points: one for each launch, with the arguments that the launch code passes."""
-    if [made.kernel for made in one.launches] != [made.kernel for made in two.launches]:
+    if [launch.kernel for launch in one.launches] != [launch.kernel for launch in two.launches]:
         raise UsageError(f"{file}: {FUNCTION} launches different kernels for one image and for two")
     text = '\n#line 1 "the entry points"\n'
-    for number, (made, again) in enumerate(zip(one.launches, two.launches, strict=True)):
-        if made.kernel not in types:
-            raise UsageError(f"{file}: launches {made.kernel}, which is not a __global__ void function of the file")
+    for number, (launch, again) in enumerate(zip(one.launches, two.launches, strict=True)):
+        if launch.kernel not in types:
+            raise UsageError(f"{file}: launches {launch.kernel}, which is not a __global__ void function of the file")
         values = []
-        for place, (value, other) in enumerate(zip(made.arguments, again.arguments, strict=True)):
+        for place, (value, other) in enumerate(zip(launch.arguments, again.arguments, strict=True)):
             if value.startswith("p"):
-                values.append(f"({types[made.kernel][place]}){_pointer(int(value[1:]), one, file)}")
+                values.append(f"({types[launch.kernel][place]}){_pointer(int(value[1:]), one, file)}")
             elif value != other:
                 if (value, other) != ("i1", "i2"):
                     raise UsageError(
-                        f"{file}: argument {place + 1} of {made.kernel} depends on the batch size but is not it"
+                        f"{file}: argument {place + 1} of {launch.kernel} depends on the batch size but is not it"
                     )
-                values.append(f"({types[made.kernel][place]}){BATCH}")
+                values.append(f"({types[launch.kernel][place]}){BATCH}")
             elif value.startswith("f"):
                 values.append(f"{value[1:]}f" if "." in value else f"{value[1:]}.0f")
             else:
@@ -280,36 +280,38 @@ def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) 
         scratch = "".join(f", float* {name}" for name in scratch_names(one))
         text += (
             f'extern "C" __global__ void launch_{number}(float* y, const float* x, const float* w{scratch}, long long'
-            f" {BATCH})\n{{\n    {made.kernel}({', '.join(values)});\n}}\n"
+            f" {BATCH})\n{{\n    {launch.kernel}({', '.join(values)});\n}}\n"
         )
     return text
 
 
-def scratch_names(told: Told) -> list[str]:
+def scratch_names(recording: Recording) -> list[str]:
     """Names of the arrays that the code allocates."""
-    return [f"scratch_{number}" for number in range(len(told.allocations))]
+    return [f"scratch_{number}" for number in range(len(recording.allocations))]
 
 
-def _pointer(address: int, told: Told, file: Path) -> str:
+def _pointer(address: int, recording: Recording, file: Path) -> str:
     if address in POINTERS:
         return POINTERS[address]
-    for name, (first, nbytes) in zip(scratch_names(told), told.allocations, strict=True):
+    for name, (first, nbytes) in zip(scratch_names(recording), recording.allocations, strict=True):
         if first <= address < first + nbytes:
             return f"((char*){name} + {address - first})"
     raise UsageError(f"{file}: a kernel's pointer is not y, x, w or from cudaMalloc")
 
 
-def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Told, file: Path) -> Rung:
+def _rung(
+    name: str, source: Path, recording_of: Callable[[Conv, int], Recording], first: Recording, file: Path
+) -> Rung:
     """The rung whose functions query the launch code."""
 
     def refuses(p: Problem) -> str | None:
         if p.conv.R != p.conv.S:
             return "the signature has one size for a filter's rows and columns"
         try:
-            here = told(p.conv, p.N)
+            here = recording_of(p.conv, p.N)
         except UsageError as error:
             return str(error)
-        if [made.kernel for made in here.launches] != [made.kernel for made in first.launches]:
+        if [recorded.kernel for recorded in here.launches] != [recorded.kernel for recorded in first.launches]:
             return "launches different kernels for this shape than for small ones"
         return None
 
@@ -317,16 +319,16 @@ def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Tol
         return Launch(
             f"launch_{number}",
             ("y", "x", "w", *scratch_names(first), BATCH),
-            lambda p: told(p.conv, p.N).launches[number].grid,
-            lambda p: told(p.conv, p.N).launches[number].block,
-            lambda p: told(p.conv, p.N).launches[number].shared,
+            lambda p: recording_of(p.conv, p.N).launches[number].grid,
+            lambda p: recording_of(p.conv, p.N).launches[number].block,
+            lambda p: recording_of(p.conv, p.N).launches[number].shared,
         )
 
     def argument(number: int, place: int) -> Callable[[Problem], int]:
-        return lambda p: int(told(p.conv, 1).launches[number].arguments[place][1:])
+        return lambda p: int(recording_of(p.conv, 1).launches[number].arguments[place][1:])
 
     def array(number: int) -> Callable[[Problem], tuple[int, ...]]:
-        return lambda p: (-(-told(p.conv, p.N).allocations[number][1] // 4),)
+        return lambda p: (-(-recording_of(p.conv, p.N).allocations[number][1] // 4),)
 
     return Rung(
         name,
@@ -338,8 +340,8 @@ def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Tol
         launches=tuple(launch(number) for number in range(len(first.launches))),
         sizes=tuple(
             (f"ARGUMENT_{number}_{place}", argument(number, place))
-            for number, made in enumerate(first.launches)
-            for place, value in enumerate(made.arguments)
+            for number, recorded in enumerate(first.launches)
+            for place, value in enumerate(recorded.arguments)
             if value.startswith("i")
         ),
         scratch=tuple(Array(name, array(number)) for number, name in enumerate(scratch_names(first))),

@@ -96,13 +96,13 @@ def errors(
     with np.errstate(all="ignore"):
         error = y[images].astype(np.float32, copy=False) - reference[images]
         np.abs(error, out=error)
-        each = patch_norms[images]
-        norms = filter_norms[:, None, None] * (each if each.ndim == y.ndim else each[:, None])
+        patches = patch_norms[images]
+        norms = filter_norms[:, None, None] * (patches if patches.ndim == y.ndim else patches[:, None])
         misplaced = 0
         if not np.isfinite(error.max()):
             if len(error) > 1:  # each image is judged by itself
-                given = y, reference, patch_norms, filter_norms, bound, sums, rectified
-                return [errors(*given, slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
+                arguments = y, reference, patch_norms, filter_norms, bound, sums, rectified
+                return [errors(*arguments, slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
             finite = np.isfinite(norms)
             overflows = finite & (norms > bound.limit)
             may_be_zero = overflows & (y[images] == 0) if rectified else np.False_
@@ -129,14 +129,14 @@ def judged(
     due = (y == reference) | (np.isnan(y) & np.isnan(reference)) | (overflows & ~np.isfinite(y)) | may_be_zero
     largest = np.finfo(y.dtype).max
     error = np.where(overflows & np.isfinite(y), np.abs(y - np.clip(reference, -largest, largest)), error)
-    found = np.where(due, 0, error)
-    wrong = ~np.isfinite(found)
-    return np.where(wrong, np.nan, found), int(wrong.sum())
+    differences = np.where(due, 0, error)
+    wrong = ~np.isfinite(differences)
+    return np.where(wrong, np.nan, differences), int(wrong.sum())
 
 
-def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
+def worst(outcomes: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
     """An error that fails its tolerance, else the one nearest to it."""
-    return max(found, key=lambda each: (not each[0].passes(each[1]), each[0].scaled / each[1]))
+    return max(outcomes, key=lambda outcome: (not outcome[0].passes(outcome[1]), outcome[0].scaled / outcome[1]))
 
 
 def exact_inputs(

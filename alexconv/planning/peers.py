@@ -6,7 +6,7 @@ from itertools import product
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.precisions import IEEE, PRECISIONS
 
-CONVOLVED = tuple(name for name, each in PRECISIONS.items() if each.torch)  # precisions of the libraries' convolutions
+CONVOLVED = tuple(name for name, row in PRECISIONS.items() if row.torch)  # precisions of the libraries' convolutions
 PRODUCT = "gemm"
 
 

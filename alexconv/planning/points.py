@@ -260,7 +260,7 @@ def parse_layers(text: str, workload: Workload) -> tuple[int, ...]:
                 f"no layer '{item}' in {workload.name}, which has 1 to {last}: write 1-{last}, 1,{last} or {ALL_LAYERS}"
             )
         layers += range(low, high + 1)
-    return each_once(layers)
+    return without_repeats(layers)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
@@ -277,10 +277,10 @@ def parse_batches(text: str) -> tuple[int, ...]:
         while first <= last:
             batches.append(first)
             first *= factor
-    return each_once(batches)
+    return without_repeats(batches)
 
 
-def each_once(numbers: Iterable[int]) -> tuple[int, ...]:
+def without_repeats(numbers: Iterable[int]) -> tuple[int, ...]:
     """The numbers without repeats, in order."""
     return tuple(dict.fromkeys(numbers))
 
@@ -423,7 +423,7 @@ def expand(
         Point(batch, rung, transfer, constants, source.device)
         for batch, (rung, own_transfer) in product(batches, rungs)
         for constants in source.constants(rung, batch.conv, batch.N)
-        for transfer in ([own_transfer] if own_transfer else [each.name for each in transfers])
+        for transfer in ([own_transfer] if own_transfer else [choice.name for choice in transfers])
     )
     return list(dict.fromkeys(points))
 

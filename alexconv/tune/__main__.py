@@ -124,7 +124,9 @@ def default_points(
     return points_of(options, ladder, GPU_BATCH, ConstantSource(device=device), precisions)
 
 
-def asked_for(options: argparse.Namespace, ladder: Ladder = LADDER, device: Device = H200) -> list[tuple[Point, Axes]]:
+def points_to_tune(
+    options: argparse.Namespace, ladder: Ladder = LADDER, device: Device = H200
+) -> list[tuple[Point, Axes]]:
     """The points to tune, with their default constants, and the space of each; raises UsageError."""
     names = options.constants.split(",") if options.constants else None
     known = {constant.name for rung in ladder for constant in rung.constants}
@@ -134,17 +136,19 @@ def asked_for(options: argparse.Namespace, ladder: Ladder = LADDER, device: Devi
         raise UsageError(f"--trials must be 1 or more, not {options.trials}")
     chosen, points = parse_constants(options.set, ladder), default_points(options, ladder, device)
     refuse_unused(chosen, points)
-    asked = [(point, space) for point in points if (space := axes(point, names, chosen))]
-    if not asked:
+    point_axes = [(point, space) for point in points if (space := axes(point, names, chosen))]
+    if not point_axes:
         raise UsageError("the rungs have none of these constants: alexconv run --list shows theirs")
-    return asked
+    return point_axes
 
 
 def tune(options: argparse.Namespace, ladder: Ladder, executor: Executor, command: str) -> list[Search]:
     """Searches what the options ask for; raises as ``search_constants`` does, and UsageError."""
-    asked = asked_for(options, ladder, executor.device)
+    point_axes = points_to_tune(options, ladder, executor.device)
     promising = prunes(executor.device) if options.predict else list
-    return search_constants(executor, asked, options.trials, settings(options), session(options, command), promising)
+    return search_constants(
+        executor, point_axes, options.trials, settings(options), session(options, command), promising
+    )
 
 
 def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
@@ -155,15 +159,15 @@ def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
     chosen, kernels = gpu.of_device(device.name), KernelCache()
 
     def promising(points: list[Point]) -> list[Point]:
-        found = list(predict_points(points, chosen, kernels))
-        least = min((each.milliseconds for each in found if each.launches), default=0.0)
-        kept = [
-            each.point
-            for number, each in enumerate(found)
-            if number == 0 or not each.launches or each.milliseconds <= (1 + PRUNED) * least
+        predictions = list(predict_points(points, chosen, kernels))
+        least = min((prediction.milliseconds for prediction in predictions if prediction.launches), default=0.0)
+        fast = [
+            prediction.point
+            for number, prediction in enumerate(predictions)
+            if number == 0 or not prediction.launches or prediction.milliseconds <= (1 + PRUNED) * least
         ]
-        print(f"{points[0].label()}: {len(kept)} of {len(points)} candidates are predicted to be fast")
-        return kept
+        print(f"{points[0].label()}: {len(fast)} of {len(points)} candidates are predicted to be fast")
+        return fast
 
     return promising
 
@@ -196,8 +200,8 @@ def on_cluster(options: argparse.Namespace, ladder: Ladder, command: str) -> tup
         if options.auto:
             points = default_points(options, ladder, facts["device"], precisions_of(options))
             return comparisons(pool, RecordFile(options.out), points, progress, resume=resume), []
-        asked = asked_for(options, ladder, facts["device"])
-        return [], searches_of(pool, RecordFile(options.out), asked, options.trials, progress, resume=resume)
+        point_axes = points_to_tune(options, ladder, facts["device"])
+        return [], searches_of(pool, RecordFile(options.out), point_axes, options.trials, progress, resume=resume)
 
 
 def settings(options: argparse.Namespace) -> Settings:
@@ -232,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if all(comparison.best for comparison in compared) else 1
     show_searches(console, searches, ladder)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
-    return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1
+    return 0 if all(search.best or search.count("skipped") == len(search.records) for search in searches) else 1
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def preferences(
     """The rungs of a precision or a stricter one that take the layer, in the order in which to try them."""
     device, served = executor.device, (precision, *PRECISIONS[precision].stricter)
     if not executor.measures and (hosted := on_cpu(served, ladder)):
-        found = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
-        return tuple(bound for bound in found if not bound.refusal())
+        bounds = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
+        return tuple(bound for bound in bounds if not bound.refusal())
     rungs = [rung for rung in reversed(ladder) if rung.precision in served and not executor.unsuited(rung)]
     timed = [known for rung in rungs if (known := best(rung, conv, N, device))]
     timed.sort(key=lambda known: (conv.C == 1 and known[1].rung.splits_floats, known[0]))
@@ -109,11 +109,11 @@ def contenders(
     ladder: Ladder = LADDER,
 ) -> list[BoundRung]:
     """The ``count`` rungs and tile sizes with the least estimates, of some precisions and one layout."""
-    found: list[tuple[float, BoundRung]] = []
+    ranking: list[tuple[float, BoundRung]] = []
     for rung in ladder:
         if rung.precision in precisions and rung.layout == layout and not rung.unsuited(device.capability):
-            found += ranked(rung, conv, N, device)[:OF_A_RUNG]
-    return [bound for _, bound in sorted(found, key=lambda known: known[0])][:count]
+            ranking += ranked(rung, conv, N, device)[:OF_A_RUNG]
+    return [bound for _, bound in sorted(ranking, key=lambda known: known[0])][:count]
 
 
 def misfit(executor: Executor, choice: Choice, conv: Conv, N: int, budget: int | None) -> str | None:

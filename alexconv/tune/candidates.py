@@ -60,7 +60,7 @@ class Session(NamedTuple):
 
 def search_constants(
     executor: Executor,
-    asked: Sequence[tuple[Point, Axes]],
+    point_axes: Sequence[tuple[Point, Axes]],
     trials: int,
     settings: Settings,
     session: Session,
@@ -75,18 +75,18 @@ def search_constants(
     """
     require_times(executor)
     import_optuna()
-    runner = Runner(executor, [point for point, _ in asked], settings)
-    spaces = [promising(candidates(default, space)) for default, space in asked]
+    runner = Runner(executor, [point for point, _ in point_axes], settings)
+    spaces = [promising(candidates(default, space)) for default, space in point_axes]
     whole = [point for points in spaces if len(points) <= trials + 1 for point in points]
     most = sum(min(len(points), trials + 1) + RUN_AGAIN for points in spaces)
     searches = []
     with recording(runner, session, whole, most) as run:
-        for (default, space), points in zip(asked, spaces, strict=True):
+        for (default, space), points in zip(point_axes, spaces, strict=True):
             among = {identity(point.axes()) for point in points}
-            found = search(default, space, trials, run, settings.seed, among)
-            searches.append(found)
-            if found.best:
-                cache.keep(executor, default.entry, default.conv, default.N, found.best, print_to_stderr)
+            space_search = search(default, space, trials, run, settings.seed, among)
+            searches.append(space_search)
+            if space_search.best:
+                cache.keep(executor, default.entry, default.conv, default.N, space_search.best, print_to_stderr)
     return searches
 
 
@@ -109,11 +109,11 @@ def compare_rungs(
             runner.plan(point)
             kind = point.workload, point.layer, point.N, point.precision, point.entry.layout
             kinds.setdefault(kind, []).append(point)
-    suited = [point for each in kinds.values() for point in each]
+    suited = [point for same_kind in kinds.values() for point in same_kind]
     if not suited:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common that this GPU can run")
     with recording(runner, session, suited, len(suited) + len(kinds)) as run:
-        comparisons = [compared(each, run) for each in kinds.values()]
+        comparisons = [compared(same_kind, run) for same_kind in kinds.values()]
     for comparison in comparisons:
         if best := comparison.best:
             cache.keep_best(executor, comparison.first.conv, comparison.first.N, best, print_to_stderr, ladder)
@@ -166,8 +166,8 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
             progress.start(point.label())
             runner.ready([point])
             with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
-                found = runner.record(point)
-            record = file.point({**headers, **found, **({AGAIN: True} if again else {})})
+                measurement = runner.record(point)
+            record = file.point({**headers, **measurement, **({AGAIN: True} if again else {})})
         progress.finish(record)
         if record["status"] == "launch-error" and executor.lost():
             raise LaunchError(

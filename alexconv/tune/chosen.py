@@ -21,8 +21,8 @@ def tuned_on(executor: Executor) -> TunedConstants:
 
     @cache
     def constants(rung: Rung, conv: Conv, N: int) -> dict[str, int]:
-        found = tuning_cache.load(executor, rung, conv, N, print_to_stderr)
-        return found.constants if found else {}
+        tuned = tuning_cache.load(executor, rung, conv, N, print_to_stderr)
+        return tuned.constants if tuned else {}
 
     return constants
 

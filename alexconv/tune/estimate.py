@@ -52,7 +52,7 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
         if fewest.refusal():
             continue
         stages = (fewest.having({STAGES: number}) for number in sorted(choices[STAGES], reverse=True))
-        tile = next(each for each in stages if not each.refusal())
+        tile = next(bound for bound in stages if not bound.refusal())
         yield tile
         fewer = (number for number in choices.get(SPLITS, ()) if number < tile.constants[SPLITS])
         yield from (tile.having({SPLITS: number}) for number in fewer)
@@ -60,9 +60,9 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
 
 def ranked(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple[float, BoundRung]]:
     """The candidates, each once, by their estimates; none where the rung refuses the layer."""
-    taken = [each for each in candidates(rung, conv, N, device) if not each.refusal()]
-    once = {tuple(sorted(each.constants.items())): each for each in taken}
-    return sorted(((estimate(each, N), each) for each in once.values()), key=lambda found: found[0])
+    taken = [bound for bound in candidates(rung, conv, N, device) if not bound.refusal()]
+    once = {tuple(sorted(bound.constants.items())): bound for bound in taken}
+    return sorted(((estimate(bound, N), bound) for bound in once.values()), key=lambda estimated: estimated[0])
 
 
 def best(rung: Rung, conv: Conv, N: int, device: Device) -> tuple[float, BoundRung] | None:

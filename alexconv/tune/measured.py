@@ -36,15 +36,19 @@ def name_of(conv: Conv, N: int, precision: str, layout: str) -> str:
 @cache
 def table() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
     """Constants by GPU, layer and rung; a layer has one rung."""
-    found: dict[str, dict[str, dict[str, dict[str, int]]]] = json.loads(TABLE.read_text())
-    return found
+    constants: dict[str, dict[str, dict[str, dict[str, int]]]] = json.loads(TABLE.read_text())
+    return constants
 
 
 def fastest(device: Device, conv: Conv, N: int, precision: str, layout: str) -> Fastest | None:
     """The table's entry for the device's name, if present rungs can use it, else None."""
     for name, constants in table().get(device.name, {}).get(name_of(conv, N, precision, layout), {}).items():
         rung = RUNGS.get(name)
-        if rung is None or rung.unsuited(device.capability) or set(constants) != {each.name for each in rung.constants}:
+        if (
+            rung is None
+            or rung.unsuited(device.capability)
+            or set(constants) != {constant.name for constant in rung.constants}
+        ):
             return None
         values = rung.resolve(conv, constants, N, device)
         return None if rung.refuses(Problem(conv, N, values, device)) else Fastest(rung, values)

@@ -61,8 +61,8 @@ class Search:
         return self._again_ms(self.default.constants)
 
     def _again_ms(self, constants: Mapping[str, int]) -> float | None:
-        found = (record for record in self.again if record["point"]["constants"] == constants)
-        return next((median_of(record, "kernel") for record in found), None)
+        repeats = (record for record in self.again if record["point"]["constants"] == constants)
+        return next((median_of(record, "kernel") for record in repeats), None)
 
     def count(self, status: str) -> int:
         """The number of candidates with this status."""
@@ -101,13 +101,13 @@ def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
     return tuple(sorted(values | {default}))
 
 
-def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
-    """The values to try for the rung's constants in ``names`` (None: for all) and those with ``given`` values."""
+def axes(point: Point, names: Sequence[str] | None, chosen: Mapping[str, Sequence[int]]) -> Axes:
+    """The values to try for the rung's constants in ``names`` (None: for all) and those with ``chosen`` values."""
     rung, problem = point.entry, Problem(point.conv, point.N, {}, point.device)
     return {
-        constant.name: tuple(given.get(constant.name, ())) or values_to_try(constant, problem)
+        constant.name: tuple(chosen.get(constant.name, ())) or values_to_try(constant, problem)
         for constant in rung.constants
-        if names is None or constant.name in names or constant.name in given
+        if names is None or constant.name in names or constant.name in chosen
     }
 
 
@@ -125,8 +125,8 @@ def candidate(default: Point, chosen: Mapping[str, int]) -> Point | None:
 def candidates(default: Point, space: Axes) -> list[Point]:
     """The default and every other point of the space that the rung takes, each once."""
     chosen = (dict(zip(space, values, strict=True)) for values in product(*space.values()))
-    found = filter(None, (candidate(default, constants) for constants in chosen))
-    return list({tuple(sorted(point.constants.items())): point for point in (default, *found)}.values())
+    others = filter(None, (candidate(default, constants) for constants in chosen))
+    return list({tuple(sorted(point.constants.items())): point for point in (default, *others)}.values())
 
 
 def search(
@@ -167,8 +167,8 @@ def search(
         sampler, suggestions = optuna.samplers.TPESampler(seed=seed, multivariate=True), SUGGESTIONS * trials
     study = optuna.create_study(sampler=sampler)
     study.optimize(kernel_ms, n_trials=suggestions, callbacks=[stop_when_done])
-    found = tuple(records.values())
-    return Search(default, found, run_again(default, found, run))
+    candidate_records = tuple(records.values())
+    return Search(default, candidate_records, run_again(default, candidate_records, run))
 
 
 def run_again(default: Point, records: Sequence[Record], run: Run) -> tuple[Record, ...]:

@@ -21,8 +21,8 @@ def show_searches(console: Console, searches: Iterable[Search], ladder: Ladder) 
     """A table of each rung's sweep at each N, in the ladder's order, and one of the best."""
     places = {name: place for place, name in enumerate(ladder.named)}
 
-    def group(found: Search) -> tuple[int, int]:
-        return found.default.N, places[found.default.rung]
+    def group(search: Search) -> tuple[int, int]:
+        return search.default.N, places[search.default.rung]
 
     ordered = sorted(searches, key=group)
     for _, layers in groupby(ordered, key=group):
@@ -37,7 +37,7 @@ def sweep_table(searches: Sequence[Search]) -> Table:
     rows = sorted({row for layer in layers for row in layer if len(layer) <= MOST_ROWS or row in best_rows(layer)})
     varied = [column for column in range(len(first.constants)) if len({row[column] for row in rows}) > 1]
     names = [list(first.constants)[column] for column in varied]
-    numbers = [f"layer {found.default.layer}" for found in searches]
+    numbers = [f"layer {search.default.layer}" for search in searches]
     title = f"{first.workload}, N={first.N}, {first.rung}: kernels, ms per batch"
     table = Table(*(names or [""]), *numbers, "sum", title=title)
     for row in rows:
@@ -45,7 +45,7 @@ def sweep_table(searches: Sequence[Search]) -> Table:
         times = [median_of(layer[row], "kernel") if row in layer else None for layer in layers]
         table.add_row(*([str(row[column]) for column in varied] or [""]), *cells, milliseconds(summed(times)))
     table.add_section()
-    best = [found.best.kernel_ms if found.best else None for found in searches]
+    best = [search.best.kernel_ms if search.best else None for search in searches]
     table.add_row("best", *[""] * (len(varied) - 1), *map(milliseconds, best), milliseconds(summed(best)))
     return table
 
@@ -66,29 +66,29 @@ def cell(record: Record | None) -> str:
 def best_table(searches: Iterable[Search]) -> Table:
     """The best constants of each layer, compared with the defaults."""
     table = Table("workload", "layer", "N", "rung", "best constants", "ms", "default ms", "gain", "candidates", "right")
-    for found in searches:
-        point, best, default_ms = found.default, found.best, found.default_ms
+    for search in searches:
+        point, best, default_ms = search.default, search.best, search.default_ms
         table.add_row(
             point.workload,
             str(point.layer),
             str(point.N),
             point.rung,
-            changed_constants(found),
+            changed_constants(search),
             milliseconds(best.kernel_ms if best else None),
             milliseconds(default_ms),
             f"{default_ms / best.kernel_ms:.2f}x" if best and default_ms else "-",
-            str(len(found.records)),
-            str(found.count("ok")),
+            str(len(search.records)),
+            str(search.count("ok")),
         )
     return table
 
 
-def changed_constants(found: Search) -> str:
+def changed_constants(search: Search) -> str:
     """The best constants where they differ from the defaults, or why there are none."""
-    if not found.best:
-        return str(found.records[0]["reason"])
-    label = rung_label(found.default.entry, found.best.constants, found.default.conv)
-    return label.removeprefix(found.default.rung).strip(" []") or "the defaults"
+    if not search.best:
+        return str(search.records[0]["reason"])
+    label = rung_label(search.default.entry, search.best.constants, search.default.conv)
+    return label.removeprefix(search.default.rung).strip(" []") or "the defaults"
 
 
 def rungs_table(comparisons: Iterable[Comparison]) -> Table:

@@ -34,25 +34,35 @@ def session_of(request: Request, previous: Records) -> Session:
 def remote_search(request: Request, point: Point, space: Axes, trials: int, previous: Records) -> str:
     """Searches a space; returns the records of its candidates, and of those that were run again, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
-    (found,) = search_constants(executor, [(point, space)], trials, request.settings, session)
-    return json.dumps([found.records, found.again])
+    (search,) = search_constants(executor, [(point, space)], trials, request.settings, session)
+    return json.dumps([search.records, search.again])
 
 
 def remote_comparison(request: Request, points: Sequence[Point], previous: Records) -> str:
     """Compares rungs on a layer and batch size; returns each kind's first point (an index) and records, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
-    found = compare_rungs(executor, points, request.settings, session, installed_ladder())
-    return json.dumps([(points.index(each.first), each.records, each.again) for each in found])
+    compared = compare_rungs(executor, points, request.settings, session, installed_ladder())
+    return json.dumps(
+        [(points.index(comparison.first), comparison.records, comparison.again) for comparison in compared]
+    )
 
 
 def searches(
-    pool: Pool, file: RecordFile, asked: Sequence[tuple[Point, Axes]], trials: int, progress: Progress, *, resume: bool
+    pool: Pool,
+    file: RecordFile,
+    point_axes: Sequence[tuple[Point, Axes]],
+    trials: int,
+    progress: Progress,
+    *,
+    resume: bool,
 ) -> list[Search]:
     """Searches the space of each point, as ``search_constants`` does.  Raises ClusterLost."""
     previous = file.previous.points if resume else []
-    calls = [(remote_search, point.label(), (point, space, trials, previous)) for point, space in asked]
-    found = over_workers(pool, file, calls, progress)
-    return [Search(point, *map(tuple, json.loads(records))) for (point, _), records in zip(asked, found, strict=True)]
+    calls = [(remote_search, point.label(), (point, space, trials, previous)) for point, space in point_axes]
+    texts = over_workers(pool, file, calls, progress)
+    return [
+        Search(point, *map(tuple, json.loads(records))) for (point, _), records in zip(point_axes, texts, strict=True)
+    ]
 
 
 def comparisons(
@@ -63,11 +73,11 @@ def comparisons(
     places: dict[tuple[str, int, int], list[Point]] = {}
     for point in points:
         places.setdefault((point.workload, point.layer, point.N), []).append(point)
-    calls = [(remote_comparison, each[0].label(), (each, previous)) for each in places.values()]
-    found = over_workers(pool, file, calls, progress)
+    calls = [(remote_comparison, place_points[0].label(), (place_points, previous)) for place_points in places.values()]
+    texts = over_workers(pool, file, calls, progress)
     return [
-        Comparison(each[first], rungs_of(each), tuple(records), again)
-        for each, text in zip(places.values(), found, strict=True)
+        Comparison(place_points[first], rungs_of(place_points), tuple(records), again)
+        for place_points, text in zip(places.values(), texts, strict=True)
         for first, records, again in json.loads(text)
     ]
 
@@ -91,7 +101,7 @@ def over_workers(
             progress.finish(file.point({**content[0], "worker": file.header("worker", of_worker)}))
 
     def task(number: int, ends: int = 0) -> Task:
-        call, what, arguments = calls[number]
+        call, label, arguments = calls[number]
 
         def done(worker: Worker, result: str) -> Sequence[Task]:
             results[number] = result
@@ -99,10 +109,10 @@ def over_workers(
 
         def lost(worker: Worker) -> Sequence[Task]:
             if ends + 1 >= MOST_ENDS:
-                raise ClusterLost(f"{what}: {MOST_ENDS} workers ended in this search, {worker.name} the last")
+                raise ClusterLost(f"{label}: {MOST_ENDS} workers ended in this search, {worker.name} the last")
             return [task(number, ends + 1)]
 
-        return Task(what, call, (pool.request, *arguments), done=done, lost=lost)
+        return Task(label, call, (pool.request, *arguments), done=done, lost=lost)
 
     pool.run([task(number) for number in range(len(calls))], hear)
     return [results[number] for number in range(len(calls))]

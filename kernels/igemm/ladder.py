@@ -96,8 +96,8 @@ def warps_down(conv: Conv, most: int) -> int:
 
 def warps(axis: str, default: Callable[[Problem], int]) -> Constant:
     """Warps of a block along one axis."""
-    what = "filters" if axis == "DOWN" else "pixels"
-    return Constant(f"WARPS_{axis}", f"warps of a block that divide its {what}", default, choices=(1, 2, 4))
+    extent = "filters" if axis == "DOWN" else "pixels"
+    return Constant(f"WARPS_{axis}", f"warps of a block that divide its {extent}", default, choices=(1, 2, 4))
 
 
 def thread_rows(most_warps: int, most: int) -> Constant:

@@ -164,7 +164,7 @@ SMALLEST_TILE = WGMMA_ROWS  # pixels, for rungs that take layers of few images
 def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
     """The tile size of least cost that does not need too many registers."""
 
-    def found(p: Problem) -> tuple[int, int]:
+    def cheapest(p: Problem) -> tuple[int, int]:
         sizes = [
             (pixels, filters)
             for pixels in PIXEL_TILES
@@ -174,7 +174,7 @@ def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
         fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
         return min(fitting, key=lambda tile: tile_cost(p, *tile))
 
-    return found
+    return cheapest
 
 
 def most_stages(operands: Operands, p: Problem, tile: tuple[int, int]) -> int:

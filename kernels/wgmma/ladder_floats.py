@@ -70,11 +70,11 @@ def too_many_registers(terms: int, p: Problem) -> str | None:
 def most_stages(terms: int) -> Callable[[Problem], int]:
     """Stages that fit in shared memory, but at least the kernel's minimum."""
 
-    def found(p: Problem) -> int:
+    def most(p: Problem) -> int:
         fixed, one = (pipeline_bytes(terms, p.having(STAGES=stages)) for stages in (0, 1))
         return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
 
-    return found
+    return most
 
 
 def constants(terms: int) -> tuple[Constant, ...]:

@@ -96,8 +96,8 @@ def images_in_cache() -> Constant:
         room = L2_SHARE * p.device.l2_bytes
         return max((number for number in IMAGES if number * image_bytes <= room), default=min(IMAGES))
 
-    what = "images of a micro-batch; 0: the whole batch"
-    return Constant(MICRO_BATCH, what, images, choices=(0, *IMAGES))
+    description = "images of a micro-batch; 0: the whole batch"
+    return Constant(MICRO_BATCH, description, images, choices=(0, *IMAGES))
 
 
 def position_map(name: str, array: str) -> TensorMap:

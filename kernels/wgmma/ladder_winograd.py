@@ -182,11 +182,11 @@ def refuses(p: Problem) -> str | None:
     if too_few_taps(p.conv, p["TILE_OUTPUTS"]):
         least = LEAST_TAPS[points(p)]
         return f"tiles of {p['TILE_OUTPUTS']} outputs are accurate for {least} taps or more, not for {p.conv.K}"
-    for what, needed in (
+    for kernel, needed in (
         ("multiply", multiply_bytes(p)),
         ("prepare_input", input_bytes(p)),
     ):
-        if reason := beyond_shared(p.device, f"a block of {what} needs", needed):
+        if reason := beyond_shared(p.device, f"a block of {kernel} needs", needed):
             return reason
     return too_many_accumulators(SPLIT, p)
 

@@ -88,7 +88,7 @@ function tools(article) {
     choice.value = JSON.parse(bar.dataset.chosen)[name] ?? "";
     choose();
   }
-  const words = labelled(bar, "rows with", "input");
+  const words = labelled(bar, "filter", "input");
   words.type = "search";
   words.oninput = () => { state.words = words.value.trim().toLowerCase(); change(); };
   bar.append(document.createElement("output"));
@@ -172,7 +172,7 @@ if (field) {
 for (const at of document.querySelectorAll("td[data-s]")) strip(at, at.dataset.s);
 for (const head of document.querySelectorAll("th")) head.firstElementChild.addEventListener("click", () => sort(head));
 for (const table of document.querySelectorAll("article table")) {
-  const article = table.closest("article"), details = article.querySelector("details");
+  const article = table.closest("article"), details = article.querySelector("details:not(.source)");
   details?.addEventListener("toggle", () => { tools(article); show(table); });
   if (!details || details.open) tools(article);
 }
@@ -182,7 +182,7 @@ function paged(most) {  // on paper a table that is open has all its rows
 addEventListener("beforeprint", () => paged(Infinity));
 addEventListener("afterprint", () => paged(MOST_ROWS));
 function reveal() {  // opens what a link leads to
-  const details = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.querySelector("details");
+  const details = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.querySelector("details:not(.source)");
   if (details) details.open = true;
 }
 addEventListener("hashchange", reveal);

@@ -151,11 +151,11 @@ def wrong() -> Iterator[Kind]:
 def private() -> list[Path]:
     """What lies in the user's home and in the cache, except what a sandbox shows and the folders around it."""
     shown = [path.resolve() for path in [*sandbox.visible([]), cache_dir("sandbox")]]
-    found = sorted([*Path.home().iterdir(), *cache_dir("sandbox").parent.iterdir()])
+    paths = sorted([*Path.home().iterdir(), *cache_dir("sandbox").parent.iterdir()])
     return [
         path
-        for path in found
-        if not any(path.resolve().is_relative_to(each) or each.is_relative_to(path.resolve()) for each in shown)
+        for path in paths
+        if not any(path.resolve().is_relative_to(folder) or folder.is_relative_to(path.resolve()) for folder in shown)
     ]
 
 
@@ -326,7 +326,7 @@ def kinds(secret: Path, others: Path, port: int) -> list[Kind]:
 
 def write_submissions(folder: Path, count: int, every: Sequence[Kind]) -> dict[str, Kind]:
     """Submissions of all kinds in turn, by name; some have odd names, and some are not even files."""
-    found: dict[str, Kind] = {}
+    kind_of: dict[str, Kind] = {}
     for number in range(count):
         kind = every[number % len(every)]
         odd = NAMES[number // 7 % len(NAMES)] if number % 7 == 3 else ""
@@ -337,8 +337,8 @@ def write_submissions(folder: Path, count: int, every: Sequence[Kind]) -> dict[s
         else:
             (folder / name).mkdir()
             (folder / name / "conv.cu").write_text(text, errors="surrogateescape")
-        found[name] = kind
-    return found
+        kind_of[name] = kind
+    return kind_of
 
 
 def write_oddities(folder: Path, secret: Path) -> dict[str, Kind]:
@@ -403,13 +403,13 @@ def processes() -> set[str]:
     for line in listed.splitlines()[1:]:
         words = line.split(None, 3)
         children.setdefault(words[1], []).append(words)
-    found, todo = set(), [str(os.getpid())]
+    commands, todo = set(), [str(os.getpid())]
     while todo:
         for pid, _, state, *command in children.get(todo.pop(), ()):
             todo.append(pid)
             if not state.startswith("Z") and not command[0].startswith("ps "):
-                found.add(f"{pid} {command[0]}")
-    return found
+                commands.add(f"{pid} {command[0]}")
+    return commands
 
 
 def left_behind(running: set[str]) -> set[str]:
@@ -432,20 +432,20 @@ def graded(
     Those of the kinds that ``every`` names, in its order; of all kinds without names.
     """
     home = folder / "hw"
-    made = assignment.new("hw", "ece408-2019", None, 1.0, SEED)
-    made = replace(made, shapes=made.shapes[1:3], hazard_shapes=1, screen=False, limits=limits)
-    assignment.write(made, home)
-    given, secret = folder / "submissions", home / assignment.GRADER / assignment.CONFIG
-    given.mkdir()
+    homework = assignment.new("hw", "ece408-2019", None, 1.0, SEED)
+    homework = replace(homework, shapes=homework.shapes[1:3], hazard_shapes=1, screen=False, limits=limits)
+    assignment.write(homework, home)
+    entries, secret = folder / "submissions", home / assignment.GRADER / assignment.CONFIG
+    entries.mkdir()
     os.environ["SECRET_OF_THE_GRADER"] = "1"
     with listening() as (port, heard), keeping_orphans():
-        by_name = {kind.name: kind for kind in kinds(secret, given, port)}
+        by_name = {kind.name: kind for kind in kinds(secret, entries, port)}
         chosen = [by_name[name] for name in every or by_name]
-        expected = write_submissions(given, count, chosen) | write_oddities(given, secret)
-        watched = (home, given, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "grade")
+        expected = write_submissions(entries, count, chosen) | write_oddities(entries, secret)
+        watched = (home, entries, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "grade")
         before, running, start = state_of(watched), processes(), monotonic()
         status = grade.main(
-            [str(home), str(given), "-o", str(folder / "scores"), "--backend", "host", "--jobs", str(jobs)]
+            [str(home), str(entries), "-o", str(folder / "scores"), "--backend", "host", "--jobs", str(jobs)]
         )
         seconds = monotonic() - start
         left = left_behind(running)
@@ -463,10 +463,10 @@ def rows_of(scores: Path, expected: Mapping[str, Kind]) -> list[dict[str, str]]:
     import csv
 
     with (scores / "scores.csv").open(newline="") as file:
-        found = {row["submission"].removeprefix("'"): row for row in csv.DictReader(file)}
+        grades = {row["submission"].removeprefix("'"): row for row in csv.DictReader(file)}
     rows = []
     for name, kind in expected.items():
-        row = found.get(name)
+        row = grades.get(name)
         if row is None:
             rows.append({"name": name, "kind": kind.name, "unexpected": f"{name}: no grade"})
             continue
@@ -477,7 +477,7 @@ def rows_of(scores: Path, expected: Mapping[str, Kind]) -> list[dict[str, str]]:
             problem = f"{name}: feedback lacks {kind.says!r}: {row['feedback'][:200]}"
         elif LEAK in row["feedback"] or len(row["feedback"]) > MOST_FEEDBACK:
             problem = f"{name}: feedback quotes what it must not: {row['feedback'][:200]}"
-        said = row["feedback"].replace(f"{CHECKOUT}/", "")[:MOST_FEEDBACK]
+        feedback = row["feedback"].replace(f"{CHECKOUT}/", "")[:MOST_FEEDBACK]
         rows.append(
             {
                 "name": name,
@@ -485,7 +485,7 @@ def rows_of(scores: Path, expected: Mapping[str, Kind]) -> list[dict[str, str]]:
                 "total": row["total"],
                 "points": ", ".join(f"{check} {row[check]}" for check in POINTS if check in row),
                 "outcome": row["outcome"],
-                "feedback": said,
+                "feedback": feedback,
                 "unexpected": problem,
             }
         )
@@ -535,10 +535,10 @@ def main() -> int:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if chosen.beside:
-            found = beside(chosen.beside, Path(folder), chosen.jobs)
+            results = beside(chosen.beside, Path(folder), chosen.jobs)
         else:
             only = [word for word in chosen.only.split(",") if word]
-            found = graded(chosen.count, Path(folder), only, jobs=chosen.jobs)
+            results = graded(chosen.count, Path(folder), only, jobs=chosen.jobs)
     facts = {
         "command": "python scripts/attack/course_submissions.py "
         + (f"--beside {chosen.beside}" if chosen.beside else f"--count {chosen.count}")
@@ -546,14 +546,14 @@ def main() -> int:
         "machine": f"{cpu_model()}, {cores()} cores, {platform.system()} {platform.release().partition('-')[0]}",
         "sandbox": sandbox.BUBBLEWRAP,
         "hidden_shapes": 2,
-        "submissions": len(found["rows"]),
+        "submissions": len(results["rows"]),
     }
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps({**facts, **found}, indent=1) + "\n")
-    print(f"{len(found['unexpected'])} not as expected")
-    for line in found["unexpected"]:
+    chosen.out.write_text(json.dumps({**facts, **results}, indent=1) + "\n")
+    print(f"{len(results['unexpected'])} not as expected")
+    for line in results["unexpected"]:
         print(line)
-    return 1 if found["unexpected"] else 0
+    return 1 if results["unexpected"] else 0
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def mutants() -> Iterator[Mutant]:
     """Every mutant of the kernels as they are."""
     for file in FILES:
         source = (FOLDER / file).read_text()
-        seen: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         for operator in (*OPERATORS, *SPECIAL.get(file, ())):
             for match in re.finditer(operator.pattern, source):
                 line_start = source.rfind("\n", 0, match.start()) + 1
@@ -185,7 +185,7 @@ def mutants() -> Iterator[Mutant]:
                     continue
                 statement = " ".join(match[0].split())
                 changed = source[: match.start()] + match.expand(operator.replacement) + source[match.end() :]
-                number = seen[operator.name, statement] = seen.get((operator.name, statement), 0) + 1
+                number = counts[operator.name, statement] = counts.get((operator.name, statement), 0) + 1
                 line = source.count("\n", 0, match.start()) + 1
                 yield Mutant(file, operator.name, statement, line, number, changed)
 
@@ -214,10 +214,10 @@ def watched(kernels: Path, name: str, moment: str, conv: Conv, N: int, chosen: d
     x = values.integers(-2, 3, rung.x_shape(conv, N)).astype(rung.dtype)
     w = values.integers(-2, 3, conv.w_shape()).astype(rung.dtype)
     try:
-        found = watch_rung(HostRuntime(build=BUILD), bound, Inputs(x, w), Schedule(moment, seed=1))
+        watch = watch_rung(HostRuntime(build=BUILD), bound, Inputs(x, w), Schedule(moment, seed=1))
     except AlexconvError as error:
         return str(error)
-    return str(found.hazards[0]) if found.hazards else found.failure or ""
+    return str(watch.hazards[0]) if watch.hazards else watch.failure or ""
 
 
 def in_a_process(number: int) -> dict[str, str]:
@@ -251,9 +251,9 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(chosen.workers) as pool:
         os.environ[CACHE_VARIABLE] = cache
-        for number, found in zip(numbers, pool.map(in_a_process, numbers), strict=True):
+        for number, outcome in zip(numbers, pool.map(in_a_process, numbers), strict=True):
             mutant = everyone[number]
-            row = {**asdict(replace(mutant, text="")), "name": mutant.name, **found}
+            row = {**asdict(replace(mutant, text="")), "name": mutant.name, **outcome}
             del row["text"]
             if reason := EQUIVALENT.get(mutant.name):
                 row["equivalent"] = reason
@@ -261,7 +261,7 @@ def main() -> int:
             print(
                 f"{mutant.file}:{mutant.line} {mutant.operator}: {mutant.statement[:60]}",
                 "->",
-                found.get("report", "NOT FOUND")[:230],
+                outcome.get("report", "NOT FOUND")[:230],
                 flush=True,
             )
     missed = [row for row in rows if "report" not in row and "equivalent" not in row]

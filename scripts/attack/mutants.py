@@ -130,14 +130,14 @@ def mutants_of(rung: Rung, draw: random.Random) -> Iterator[Mutant]:
             code = line.partition("//")[0]
             if not LEFT_ALONE.search(code):
                 name = str(file.relative_to(FOLDER))
-                for found in BARRIERS.finditer(code):
+                for match in BARRIERS.finditer(code):
                     barriers.append(
-                        Mutant(name, number, found[0], ";", position + found.start(), position + found.end())
+                        Mutant(name, number, match[0], ";", position + match.start(), position + match.end())
                     )
-                for found in TOKEN.finditer(code):
-                    for after in changes(found[0], code, found.end()):
-                        place = position + found.start(), position + found.end()
-                        others.append(Mutant(name, number, found[0], after, *place))
+                for match in TOKEN.finditer(code):
+                    for after in changes(match[0], code, match.end()):
+                        place = position + match.start(), position + match.end()
+                        others.append(Mutant(name, number, match[0], after, *place))
             position += len(line)
     draw.shuffle(barriers)
     draw.shuffle(others)
@@ -165,23 +165,23 @@ def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -
     default, or one less is tried.
     """
     shapes = [conv for conv in SHAPES if taken(rung, (conv, ()))]
-    found: list[Variant] = [(conv, ()) for conv in shapes]
+    suited: list[Variant] = [(conv, ()) for conv in shapes]
     draw = random.Random(rung.name)
     for conv in dict.fromkeys((shapes[0], shapes[-1])):
         defaults = rung.resolve(conv, {}, N)
         for constant in rung.constants:
             default = defaults[constant.name]
             choices = [
-                each
-                for each in constant.choices or (default // 2, 2 * default, default - 1)
-                if each not in (default, 0)
+                choice
+                for choice in constant.choices or (default // 2, 2 * default, default - 1)
+                if choice not in (default, 0)
             ]
             draw.shuffle(choices)
-            found += [variant for each in choices[:1] if taken(rung, variant := (conv, ((constant.name, each),)))]
-    further = found[1:]
+            suited += [variant for choice in choices[:1] if taken(rung, variant := (conv, ((constant.name, choice),)))]
+    further = suited[1:]
     draw.shuffle(further)
     preferred: list[Variant] = [(conv, ()) for conv in more if taken(rung, (conv, ()))]
-    return [found[0], *preferred, *further][:most]
+    return [suited[0], *preferred, *further][:most]
 
 
 def constants_of(rung: Rung, variant: Variant) -> dict[str, int]:
@@ -207,7 +207,7 @@ def outcome(rung: Rung, variant: Variant) -> list[str]:
     lonely = np.zeros_like(x)
     lonely[:, 0, 0, 0], lonely[:, conv.C // 2, conv.H // 2, conv.W // 2] = 1, TINY
     integers, exact = exact_inputs(conv, N, precision, seed=5), exact_bias(conv, seed=5)
-    found = []
+    alarms = []
     cut = plan(BoundRung(rung, conv, constants_of(rung, variant)), N, MEMORY)
     try:
         error = MaxError()
@@ -215,22 +215,22 @@ def outcome(rung: Rung, variant: Variant) -> list[str]:
             with open_rung(HostExecutor(), cut, images, w, TRANSFERS["pageable"], added) as opened:
                 norms = patch_norms(conv, images), filter_norms(w, added)
                 error.add(opened.outputs(), reference(conv, images, w, added), *norms)
-        found += [] if error.passes(precision.tolerance(conv.K)) else ["error"]
+        alarms += [] if error.passes(precision.tolerance(conv.K)) else ["error"]
         expected = reference(conv, *integers, exact)
         sign = 1 if conv.bias or conv.relu else -1
         with open_rung(HostExecutor(), cut, integers[0].copy(), integers[1], TRANSFERS["pageable"], exact) as opened:
-            found += [] if same(opened.outputs(), expected) else ["integers"]
+            alarms += [] if same(opened.outputs(), expected) else ["integers"]
             opened.turn(sign)
-            found += [] if same(opened.outputs(stale=True), sign * expected[::-1]) else ["again"]
+            alarms += [] if same(opened.outputs(stale=True), sign * expected[::-1]) else ["again"]
         for order in ORDERS:
             with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"], exact) as opened:
                 if not same(opened.outputs(), expected):
-                    return [*found, "order"]
-        return found or (["race"] if races(rung, variant) else [])
+                    return [*alarms, "order"]
+        return alarms or (["race"] if races(rung, variant) else [])
     except CompileError:
         return ["compiler"]
     except LaunchError:
-        return [*found, "fault"]
+        return [*alarms, "fault"]
 
 
 def races(rung: Rung, variant: Variant) -> bool:
@@ -254,21 +254,21 @@ def races(rung: Rung, variant: Variant) -> bool:
         )
         for launch in cut.bound.launches(N)
     )
-    return any(found.races for found in traces)
+    return any(trace.races for trace in traces)
 
 
 def outcome_in_time(rung: Rung, variant: Variant) -> list[str]:
     """The same, in a process that is killed if a kernel does not end."""
     processes = multiprocessing.get_context("fork")
-    found = processes.SimpleQueue()
-    child = processes.Process(target=lambda: found.put(outcome(rung, variant)))
+    queue = processes.SimpleQueue()
+    child = processes.Process(target=lambda: queue.put(outcome(rung, variant)))
     child.start()
     child.join(ENDLESS)
     if child.is_alive():
         child.kill()
         child.join()
         return ["endless"]
-    return found.get() if not found.empty() else ["crash"]
+    return queue.get() if not queue.empty() else ["crash"]
 
 
 @cache
@@ -305,10 +305,10 @@ def checked(name: str, file: str, source: str = "") -> list[str]:
 
 def placed(line: dict[str, Any]) -> dict[str, Any] | None:
     """A mutant's line with the current number of its source line, and with that; None if the source has changed."""
-    source = [each.strip() for each in (FOLDER / line["file"]).read_text().splitlines()]
+    source = [text.strip() for text in (FOLDER / line["file"]).read_text().splitlines()]
     there = line["line"] <= len(source) and line["before"] in source[line["line"] - 1]
     code = line.get("code", source[line["line"] - 1] if there else None)
-    numbers = [number for number, each in enumerate(source, 1) if each == code]
+    numbers = [number for number, text in enumerate(source, 1) if text == code]
     if not numbers:
         return None
     return {**line, "code": code, "line": min(numbers, key=lambda number: abs(number - line["line"]))}
@@ -370,8 +370,10 @@ class Task:
 
     def mutants(self) -> Iterable[Mutant]:
         """The candidates, in order."""
-        found = mutants_of(RUNGS[self.rung], random.Random(self.seed))
-        return [each for each in found if identity(asdict(each)) not in self.known][self.first :: self.stride]
+        candidates = mutants_of(RUNGS[self.rung], random.Random(self.seed))
+        return [mutant for mutant in candidates if identity(asdict(mutant)) not in self.known][
+            self.first :: self.stride
+        ]
 
 
 def tasks_of(name: str, lines: Sequence[dict[str, Any]], per_rung: int, seed: int) -> list[Task]:
@@ -405,12 +407,12 @@ def tried(task: Task) -> dict[str, Any] | None:
             text = (FOLDER / mutant.file).read_text()
             changed = text[: mutant.start] + mutant.after + text[mutant.end :]
             file.write_text(changed)
-            found = noticed(mutated, changed)
+            verdict = noticed(mutated, changed)
             file.write_text(text)
-            if found is None or (found["noticed"] == ["compiler"] and draw.random() < NOT_COUNTED):
+            if verdict is None or (verdict["noticed"] == ["compiler"] and draw.random() < NOT_COUNTED):
                 continue
             facts = {name: value for name, value in asdict(mutant).items() if name not in ("start", "end")}
-            return {"rung": rung.name, **facts, "code": text.splitlines()[mutant.line - 1].strip(), **found}
+            return {"rung": rung.name, **facts, "code": text.splitlines()[mutant.line - 1].strip(), **verdict}
     return None
 
 
@@ -428,20 +430,20 @@ def noticed(mutated: Rung, source: str) -> dict[str, Any] | None:
                 return None
         else:
             for ran, variant in enumerate(usual, 1):
-                if found := run(mutated, variant):
-                    return {"noticed": found, "variants": ran}
+                if notices := run(mutated, variant):
+                    return {"noticed": notices, "variants": ran}
         if alarms := checked(mutated.name, RUNGS[mutated.name].file):
             raise AlexconvError(f"{mutated.name}: false alarm of alexconv check: {alarms}")
-        found = checked(mutated.name, mutated.file, source)
+        notices = checked(mutated.name, mutated.file, source)
         for variant in variants(mutated, MOST_AGAIN, BORDERED):
-            if found:
+            if notices:
                 break
             if variant not in usual and not same_code(mutated, variant):
                 ran += 1
-                found = run(mutated, variant)
+                notices = run(mutated, variant)
     except CompileError:
         return {"noticed": ["compiler"], "variants": ran}
-    return {"noticed": found, "variants": ran, "again": True}
+    return {"noticed": notices, "variants": ran, "again": True}
 
 
 def same_code(mutated: Rung, variant: Variant, build: str = "fast") -> bool:

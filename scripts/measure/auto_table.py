@@ -34,7 +34,7 @@ Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
 
 def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
     """Median kernel times of the H200's points, by layer and N; the last of equal points counts."""
-    found: dict[tuple[Conv, int], Times] = defaultdict(dict)
+    measured: dict[tuple[Conv, int], Times] = defaultdict(dict)
     records = read(list(paths))
     for record in records.points:
         point = record["point"]
@@ -42,13 +42,13 @@ def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
         if record["status"] != "ok" or rung is None or "layer" not in point:
             continue
         conv, constants = WORKLOADS[point["workload"]].layer(point["layer"]), point["constants"]
-        if set(constants) == {each.name for each in rung.constants}:
+        if set(constants) == {constant.name for constant in rung.constants}:
             name = json.dumps([rung.name, constants], sort_keys=True)
-            found[conv, point["N"]][name] = median(record["samples"]["kernel"]), BoundRung(rung, conv, constants)
+            measured[conv, point["N"]][name] = median(record["samples"]["kernel"]), BoundRung(rung, conv, constants)
     for record in records.headers.values():
         if record["type"] == CHOICES:
-            take(found[Conv(**record["conv"]), record["N"]], record)
-    return found
+            take(measured[Conv(**record["conv"]), record["N"]], record)
+    return measured
 
 
 def take(measured: Times, record: Record) -> None:
@@ -57,7 +57,9 @@ def take(measured: Times, record: Record) -> None:
     for choice, ms in record["graph_ms"].items():
         if choice.startswith("["):  # others are cuDNN's
             name, constants = json.loads(choice)
-            if name in RUNGS and {each for each, _ in constants} == {each.name for each in RUNGS[name].constants}:
+            if name in RUNGS and {constant for constant, _ in constants} == {
+                constant.name for constant in RUNGS[name].constants
+            }:
                 bound = BoundRung(RUNGS[name], conv, dict(constants))
                 timed[json.dumps([name, dict(constants)], sort_keys=True)] = ms, bound
     layouts = {bound.rung.layout for _, bound in timed.values()}
@@ -73,13 +75,13 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
         served = {precision, *PRECISIONS[precision].stricter}
         for layout in dict.fromkeys(bound.rung.layout for _, bound in measured.values()):
             known = {
-                name: each
-                for name, each in measured.items()
-                if each[1].rung.layout == layout and each[1].rung.precision in served
+                name: timing
+                for name, timing in measured.items()
+                if timing[1].rung.layout == layout and timing[1].rung.precision in served
             }
             if not known:
                 continue
-            best = min(known.values(), key=lambda each: each[0])
+            best = min(known.values(), key=lambda timing: timing[0])
             chosen = next(iter(contenders(H200, conv, N, served, layout, 1)), None)
             name = json.dumps([chosen.rung.name, dict(chosen.constants)], sort_keys=True) if chosen else ""
             if name in known:
@@ -91,14 +93,14 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
                 yield name_of(conv, N, precision, layout), best[1]
 
 
-def made(paths: Iterable[Path]) -> str:
+def table_text(paths: Iterable[Path]) -> str:
     """The table as text."""
-    found = {
+    choices = {
         name: {bound.rung.name: dict(bound.constants)}
         for (conv, N), measured in times(paths).items()
         for name, bound in entries(conv, N, measured)
     }
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(choices[name])}" for name in sorted(choices))
     return f'{{"{H200.name}": {{\n{lines}\n}}}}\n'
 
 
@@ -107,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         print("usage: python scripts/measure/auto_table.py RECORDS...", file=sys.stderr)
         return 2
-    TABLE.write_text(made(map(Path, arguments)))
+    TABLE.write_text(table_text(map(Path, arguments)))
     return 0
 
 

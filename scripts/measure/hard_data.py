@@ -41,7 +41,7 @@ from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tune import auto
 
-CLASSES = {name: each.dtype for name, each in PRECISIONS.items() if each.goals}
+CLASSES = {name: precision.dtype for name, precision in PRECISIONS.items() if precision.goals}
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
@@ -73,20 +73,20 @@ def compared(executor: Executor, seconds: float) -> Iterator[Record]:
 
         torch = torch if torch.cuda.is_available() else None
     for layer, data in product(layers, DATA_SETS):
-        made: dict[str, Layer] = {}
+        layer_of_dtype: dict[str, Layer] = {}
         for precision, dtype in CLASSES.items():
             if (precision, layer) not in names:
                 continue
-            inputs = made.setdefault(
+            inputs = layer_of_dtype.setdefault(
                 dtype, Layer(LayerData("alexnet", layer, WORKLOADS["alexnet"].layer(layer), 0, data, dtype), N)
             )
             layout = RUNGS[names[precision, layer]].layout
             x, w = from_study(inputs.x.astype(dtype), layout), inputs.w.astype(dtype)
             y = conv2d(x, w, inputs.conv.U, precision=precision, layout=layout, backend=executor.name)
-            found = {"conv2d": outcome(inputs, to_study(y, layout), precision), "rung": names[precision, layer]}
+            outcomes = {"conv2d": outcome(inputs, to_study(y, layout), precision), "rung": names[precision, layer]}
             if torch is not None:
-                found["cudnn"] = cudnn(torch, inputs, dtype, precision, layout)
-            yield {"class": precision, "layer": layer, "N": N, "data": data, **found}
+                outcomes["cudnn"] = cudnn(torch, inputs, dtype, precision, layout)
+            yield {"class": precision, "layer": layer, "N": N, "data": data, **outcomes}
 
 
 def outcome(inputs: Layer, y: np.ndarray, precision: str) -> Record:
@@ -135,16 +135,16 @@ def searched(executor: Executor, seconds: float) -> Iterator[Record]:
 
         dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
         limits = MOST_TRIALS, seconds, SEED, cuts[rung.name].bound.atomic_additions
-        found = adversary.search(SEARCHED, IMAGES, precision, dtype, run, *limits)
-        figures = {"ratio": found.ratio, "scaled": found.scaled}
+        worst = adversary.search(SEARCHED, IMAGES, precision, dtype, run, *limits)
+        figures = {"ratio": worst.ratio, "scaled": worst.scaled}
         yield {
             "rung": rung.name,
             "class": rung.precision,
-            "trials": found.trials,
-            "kind": found.kind,
-            "misplaced": found.misplaced,
+            "trials": worst.trials,
+            "kind": worst.kind,
+            "misplaced": worst.misplaced,
             **{name: as_json(value) for name, value in figures.items()},
-            "trial": found.trial.described(),
+            "trial": worst.trial.described(),
         }
 
 

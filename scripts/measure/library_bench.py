@@ -47,7 +47,7 @@ SECONDS = 0.005  # of a sample, or a graph's one launch
 HOST_CALLS = 200  # between two waits: fewer than the driver's queue holds
 WARM_UPS = 3
 LAYOUTS = ("nchw", "nhwc")
-FP32_PRECISION = {name: each.torch for name, each in PRECISIONS.items() if each.torch}
+FP32_PRECISION = {name: precision.torch for name, precision in PRECISIONS.items() if precision.torch}
 DTYPES = {name: PRECISIONS[name].dtype for name in FP32_PRECISION}
 FIRST = ((3, 3, 64, 1), (3, 3, 96, 8), (1, 1, 160, 32), (5, 5, 48, 1), (3, 3, 256, 32))  # R, S, C, N
 
@@ -123,26 +123,26 @@ class Bench:
     def layer(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
         """Times and errors of a layer, by contender."""
         torch = self.torch
-        found: Record = {"graph_ms": {}, "eager_ms": {}, "error": {}}
+        facts: Record = {"graph_ms": {}, "eager_ms": {}, "error": {}}
         torch.backends.cudnn.conv.fp32_precision = FP32_PRECISION[precision]
         norms = None
         for name, call, x, w in self.contenders(conv, N, precision, layouts):
             try:
                 for _ in range(WARM_UPS):
                     call()
-                found["graph_ms"][name], y = self.captured(call)
+                facts["graph_ms"][name], y = self.captured(call)
                 if N == 1:
-                    found["eager_ms"][name] = self.timed(call, 1)
+                    facts["eager_ms"][name] = self.timed(call, 1)
             except (RuntimeError, AlexconvError) as error:
-                found["error"][name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+                facts["error"][name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
                 continue
             images = min(N, 2)
             with torch.no_grad():
                 if norms is None:
                     norms = exact(torch, x[:images].double(), w.double(), conv)
                 expected, scale = norms
-                found["error"][name] = float(((y[:images].double() - expected).abs() / scale).max())
-        return found
+                facts["error"][name] = float(((y[:images].double() - expected).abs() / scale).max())
+        return facts
 
     def rungs(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
         """The rung of some layouts, as the library chose it."""
@@ -152,21 +152,21 @@ class Bench:
         from alexconv.library.routes import route_of
         from alexconv.library.terms import terms_of
 
-        found = {}
+        choices = {}
         for layout in layouts:
             padding = (conv.top or conv.pad, conv.left or conv.pad)
             terms = terms_of(conv.strides, padding, precision, "nchw")
             plane = (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
             w = packed_descriptor(conv.w_shape(), "nchw", dtype_of(precision), 0)
             key = route_of(gpu(0), call_of(terms, w, packed_descriptor(plane, layout, dtype_of(precision), 0))).key
-            found[layout] = key and {"rung": key.name, "padded": key.conv.padding != (0, 0, 0, 0),
+            choices[layout] = key and {"rung": key.name, "padded": key.conv.padding != (0, 0, 0, 0),
                                      "x_in_place": key.x_in_place, "y_in_place": key.y_in_place}  # fmt: skip
-        return found
+        return choices
 
     def host(self) -> Record:
         """Microseconds of host time of warm calls of a small layer, by contender and way of calling."""
         torch = self.torch
-        found: Record = {}
+        times: Record = {}
         for precision, N, conv in (
             ("fp32", 1, Conv(256, 15, 15, 384, 3, 3)),
             ("fp16", 1, Conv(256, 15, 15, 384, 3, 3)),
@@ -187,8 +187,8 @@ class Bench:
             }
             for name, (call, stream) in ways.items():
                 with torch.no_grad(), torch.cuda.stream(stream):
-                    found[f"{precision} N={N} {name}"] = self.host_us(call)
-        return found
+                    times[f"{precision} N={N} {name}"] = self.host_us(call)
+        return times
 
     def host_us(self, call: Callable[[], Any]) -> float:
         """Microseconds in which a call returns; the device has time to catch up between samples."""
@@ -243,10 +243,10 @@ def first_calls() -> Record:
 
 def first(command: str) -> Record:
     """First calls with an empty cache, and again with what they compiled in it."""
-    found: Record = {}
+    seconds: Record = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)  # noqa: PTH101
-        for what in ("nothing cached", "cubins cached"):
+        for state in ("nothing cached", "cubins cached"):
             done = subprocess.run(
                 [sys.executable, command, "--only-first"],
                 env={**os.environ, "ALEXCONV_CACHE_DIR": folder},
@@ -254,8 +254,8 @@ def first(command: str) -> Record:
                 text=True,
                 check=True,
             )
-            found[what] = json.loads(done.stdout)
-    return found
+            seconds[state] = json.loads(done.stdout)
+    return seconds
 
 
 def main_layers(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
@@ -277,16 +277,16 @@ def main_layers(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
             print(f"stopped after {options.seconds:g} s", flush=True)
             return
         layouts = layouts_of(name, precision)
-        found = known.get((conv, N, precision))
-        if found is None:
-            found = bench.layer(conv, N, precision, layouts)
-            found["rungs"] = bench.rungs(conv, N, precision, layouts)
-            known[conv, N, precision] = found
+        measurement = known.get((conv, N, precision))
+        if measurement is None:
+            measurement = bench.layer(conv, N, precision, layouts)
+            measurement["rungs"] = bench.rungs(conv, N, precision, layouts)
+            known[conv, N, precision] = measurement
         facts = {"workload": name, "layer": number, "N": N, "precision": precision, "conv": asdict(conv)}
-        failed = [text for text in found["error"].values() if isinstance(text, str)]
-        times = {contender: round(ms, 4) for contender, ms in found["graph_ms"].items()}
+        failed = [text for text in measurement["error"].values() if isinstance(text, str)]
+        times = {contender: round(ms, 4) for contender, ms in measurement["graph_ms"].items()}
         print(name, number, N, precision, times, *failed, flush=True)
-        yield {**facts, **found}
+        yield {**facts, **measurement}
 
 
 def layouts_of(workload: str, precision: str) -> Sequence[str]:
@@ -334,14 +334,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor.leave()
     bench = Bench()
     if "host" in parts:
-        found = bench.host()
-        for name, us in found.items():
+        times = bench.host()
+        for name, us in times.items():
             print(f"{name:40} {us:.2f} us", flush=True)
-        file.header("library-host", {**headers, "us": found})
+        file.header("library-host", {**headers, "us": times})
     if "first" in parts:
-        found = first(__file__)
-        print(found, flush=True)
-        file.header("library-first", {**headers, "seconds": found})
+        seconds = first(__file__)
+        print(seconds, flush=True)
+        file.header("library-first", {**headers, "seconds": seconds})
     if "layers" in parts:
         for record in main_layers(bench, chosen):
             file.header("library-layer", {**headers, **record})

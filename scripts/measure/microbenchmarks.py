@@ -91,9 +91,9 @@ class Bench:
         function = self.function(name, shared)
         for _ in range(2):
             function(self.data, self.clocks, np.int32(steps), grid=(blocks, 1), block=(threads, 1, 1), shared=shared)
-        found = np.empty(self.clock_count, np.int64)
-        self.driver.memcpy_dtoh(found, self.clocks)
-        return found.reshape(-1, 2)
+        clocks = np.empty(self.clock_count, np.int64)
+        self.driver.memcpy_dtoh(clocks, self.clocks)
+        return clocks.reshape(-1, 2)
 
     def spent(self, name: str, blocks: int, threads: int, steps: int, shared: int = 0) -> float:
         """Cycles from the first warp's begin to the last one's end, in one block of several warps."""
@@ -132,15 +132,15 @@ def rates(bench: Bench) -> Record:
 def latencies(bench: Bench) -> Record:
     """See ``latencies`` above."""
     steps = 40
-    found = {name: bench.spent(f"latency_{name}", 1, 32, steps) / (steps * 32) for name in LATENCIES}
-    found["barrier_16_warps"] = bench.spent("latency_barrier", 1, 512, steps) / (steps * 32)
-    return found | {"hmma_fp16": bench.spent("latency_hmma_fp16", 1, 32, steps) / (steps * 64)}
+    cycles = {name: bench.spent(f"latency_{name}", 1, 32, steps) / (steps * 32) for name in LATENCIES}
+    cycles["barrier_16_warps"] = bench.spent("latency_barrier", 1, 512, steps) / (steps * 32)
+    return cycles | {"hmma_fp16": bench.spent("latency_hmma_fp16", 1, 32, steps) / (steps * 64)}
 
 
 def order(bench: Bench) -> Record:
     """See ``order`` above."""
-    found = bench.cycles("issue_order", 1, 512, 64)[:16]
-    return {"issue_order": [[int(begin), int(end)] for begin, end in found - found[:, 0].min()]}
+    clocks = bench.cycles("issue_order", 1, 512, 64)[:16]
+    return {"issue_order": [[int(begin), int(end)] for begin, end in clocks - clocks[:, 0].min()]}
 
 
 def copies(bench: Bench) -> Record:
@@ -171,8 +171,8 @@ def placement(bench: Bench) -> Record:
 
 def lines(bench: Bench) -> list[int]:
     """See ``lines`` above."""
-    found = bench.cycles("latency_by_line", 1, 32, 2048)[:2048]
-    return [int(end - begin) for begin, end in found]
+    clocks = bench.cycles("latency_by_line", 1, 32, 2048)[:2048]
+    return [int(end - begin) for begin, end in clocks]
 
 
 def straight(bench: Bench) -> Record:
@@ -199,12 +199,12 @@ def hgmma(bench: Bench) -> Record:
 
 def tma(bench: Bench) -> Record:
     """See ``tma`` above."""
-    found: Record = {}
+    cycles: Record = {}
     for name in ("tma_latency_128", "tma_rate_16384"):
         for blocks in (1, 132):
             clocks = bench.cycles(name, blocks, 32, 200, 6 * 16384)[:blocks]
-            found[f"{name} on {blocks}"] = float(np.median(clocks[:, 1] - clocks[:, 0])) / 200
-    return found
+            cycles[f"{name} on {blocks}"] = float(np.median(clocks[:, 1] - clocks[:, 0])) / 200
+    return cycles
 
 
 def memory(bench: Bench) -> Record:
@@ -283,15 +283,15 @@ def graphs(bench: Bench) -> Record:
                     marks.append(gpu.mark(gpu.stream))
                 gpu.stream.synchronize()
                 samples.append([end.time_since(start) for start, end in pairwise(marks)])
-        return [median(each) for each in zip(*samples, strict=True)]
+        return [median(step_times) for step_times in zip(*samples, strict=True)]
 
     counts = (1, 2, 4, 8, 16)
-    found: dict[str, Record] = {"kernels_cold": {}, "kernels": {}, "dependent_cold": {}, "dependent": {}}
+    times: dict[str, Record] = {"kernels_cold": {}, "kernels": {}, "dependent_cold": {}, "dependent": {}}
     for name, entry in (("kernels", "nothing"), ("dependent", "dependent")):
         for count in counts:
             cold, hot = timed(entry, count, pdl=entry == "dependent")
-            found[f"{name}_cold"][str(count)], found[name][str(count)] = cold, hot
-    return found
+            times[f"{name}_cold"][str(count)], times[name][str(count)] = cold, hot
+    return times
 
 
 MEASURED = rates, latencies, order, copies, groups, placement, lines, straight, hgmma, tma, memory, launches, graphs
@@ -310,16 +310,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
     bench = Bench(executor.gpu)
-    found: Record = {}
+    figures: Record = {}
     for name in chosen.parts:
         measured = PARTS[name](bench)
-        found |= measured if name == "memory" else {name.replace("launches", "launch"): measured}
+        figures |= measured if name == "memory" else {name.replace("launches", "launch"): measured}
         print(name, flush=True)
     file = RecordFile(chosen.out)
     headers = environment.write_headers(
         file, executor.header(), command_line("scripts/measure/microbenchmarks.py", arguments)
     )
-    file.header("microbenchmarks", {**headers, **found})
+    file.header("microbenchmarks", {**headers, **figures})
     return 0
 
 

@@ -49,10 +49,10 @@ def emitted() -> Iterator[str]:
     for rung in LADDER:
         convs = (WORKLOADS[name].layer(layer) for name, layer in LAYERS)
         bounds = (BoundRung(rung, conv, rung.resolve(conv, {}), H200) for conv in convs)
-        bound = next(each for each in bounds if not each.refusal())
+        bound = next(candidate for candidate in bounds if not candidate.refusal())
         text = disassembly.disassembled(nvcc.compile_cubin(rung.path, bound.macros, ARCH))
         for code in disassembly.kernels(text).values():
-            yield from (".".join([each.name, *each.modifiers]) for each in code)
+            yield from (".".join([instruction.name, *instruction.modifiers]) for instruction in code)
 
 
 def store_opcodes() -> None:
@@ -81,17 +81,17 @@ def chosen(point: Record) -> bool:
 
 def slim(text: str) -> str:
     """nvdisasm's text without encodings, alignment and folders."""
-    kept = []
+    slim_lines = []
     for line in text.splitlines():
         if match := _CONTROL.match(line):
-            kept.append(f"\t/* 0x{int(match['word'], 16) >> CONTROL_SHIFT << CONTROL_SHIFT:016x} */")
+            slim_lines.append(f"\t/* 0x{int(match['word'], 16) >> CONTROL_SHIFT << CONTROL_SHIFT:016x} */")
         elif match := _INSTRUCTION.match(line):
-            kept.append(f"\t{match['at']} {' '.join(match['text'].split())} /* 0x0000000000000000 */")
+            slim_lines.append(f"\t{match['at']} {' '.join(match['text'].split())} /* 0x0000000000000000 */")
         elif match := _PLACE.match(line):
-            kept.append(f'\t//## File "{match["file"].rpartition("/kernels/")[2]}", line {match["line"]}')
+            slim_lines.append(f'\t//## File "{match["file"].rpartition("/kernels/")[2]}", line {match["line"]}')
         elif re.match(r"^(\.L|\$|\.text\.)\S*:", line) or line.startswith("\t.section"):
-            kept.append(line)
-    return "\n".join(kept) + "\n"
+            slim_lines.append(line)
+    return "\n".join(slim_lines) + "\n"
 
 
 def store_code() -> None:

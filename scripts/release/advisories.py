@@ -34,10 +34,10 @@ def main() -> int:
     for package in packages:
         if reason := package.get("skip_reason"):
             return nothing_checked(f"{package['name']}: {reason}")
-        for found in package["vulns"]:
+        for advisory in package["vulns"]:
             known += 1
-            fixed = ", ".join(found["fix_versions"]) or "no version yet"
-            print(f"{package['name']} {package['version']}: {found['id']}, fixed in {fixed}")
+            fixed = ", ".join(advisory["fix_versions"]) or "no version yet"
+            print(f"{package['name']} {package['version']}: {advisory['id']}, fixed in {fixed}")
     print(f"{len(packages)} packages checked, {known} advisories.")
     return 1 if known else 0
 

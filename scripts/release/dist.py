@@ -26,8 +26,8 @@ DIRECTORY, FILE, PROGRAM, UMASK = 0o755, 0o644, 0o755, 0o022
 
 def epoch() -> int:
     """The modification time of all files in the archives."""
-    if given := os.environ.get(EPOCH):
-        return int(given)
+    if seconds := os.environ.get(EPOCH):
+        return int(seconds)
     command = ["git", "log", "-1", "--format=%ct"]
     return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
@@ -67,14 +67,14 @@ def distribute(root: Path, folder: Path, when: int) -> tuple[Path, Path]:
     with TemporaryDirectory() as name:
         temporary = Path(name)
         shutil.copytree(root, temporary / "checkout", ignore=NO_SOURCES)  # old build files must not get into an archive
-        made = built("sdist", temporary / "checkout", temporary / "sdist", when)
-        source = folder / made.name
-        write_reproducibly(made, source, when)
+        archive_path = built("sdist", temporary / "checkout", temporary / "sdist", when)
+        source = folder / archive_path.name
+        write_reproducibly(archive_path, source, when)
         with tarfile.open(source) as archive:
             unpack(archive, temporary / "unpacked")
         (unpacked,) = (temporary / "unpacked").iterdir()
-        made = built("wheel", unpacked, temporary / "wheel", when)
-        return source, Path(shutil.copy(made, folder / made.name))
+        archive_path = built("wheel", unpacked, temporary / "wheel", when)
+        return source, Path(shutil.copy(archive_path, folder / archive_path.name))
 
 
 def main() -> int:

@@ -138,7 +138,7 @@ def test_kept_arrays_are_freed_between_layers():
 
     points = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (1, 1, 2)]
     runner = Runner(Keeping(), points, Settings())
-    assert [(runner.layer(point).number, len(freed)) for point in points] == [(1, 1), (1, 1), (2, 2)]
+    assert [(runner.layer(point).of.layer, len(freed)) for point in points] == [(1, 1), (1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("rung", ["direct", "tiled-half", "mma-half"])  # one as they are, two in fp16

@@ -128,6 +128,7 @@ for _ in range(12):
         if os.fork() == 0:
             while True: pass
         os._exit(0)
+    os.wait()  # a zombie is one of its processes
 time.sleep(10000)
 """,
     "one after the other, and nobody waits": """

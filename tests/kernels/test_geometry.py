@@ -55,8 +55,9 @@ def assertions(rung: Rung) -> list[str]:
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run-time's headers, precompiled."""
     folder = tmp_path_factory.mktemp("headers")
-    made = [find_cxx(), "-std=c++17", "-x", "c++-header", str(RUNTIME / HEADER), "-o", str(folder / f"{HEADER}.gch")]
-    subprocess.run(made, check=True)
+    target = folder / f"{HEADER}.gch"
+    command = [find_cxx(), "-std=c++17", "-march=native", "-x", "c++-header", str(RUNTIME / HEADER), "-o", str(target)]
+    subprocess.run(command, check=True)
     return folder
 
 
@@ -66,7 +67,7 @@ def errors(rung: Rung, macros: dict[str, int], headers: Path) -> list[str]:
     unit = "\n".join([*lines, f'#include "{rung.path}"\n'])
     folders = ["-I", str(headers), "-I", str(RUNTIME)]
     every_error = "-ferror-limit=0" if "clang" in compiler_version(find_cxx()) else "-fmax-errors=0"
-    command = [find_cxx(), "-std=c++17", every_error, "-fsyntax-only", "-x", "c++", *folders, "-"]
+    command = [find_cxx(), "-std=c++17", "-march=native", every_error, "-fsyntax-only", "-x", "c++", *folders, "-"]
     done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
     return re.findall(r"error: (.*)", done.stderr)
 
@@ -85,4 +86,4 @@ def test_another_geometry_does_not_compile(rung: Rung, headers: Path):
     affected = [condition for condition in assertions(rung) if any(f"{name} ==" in condition for name in names)]
     assert affected
     found = errors(rung, {name: value + (name in names) for name, value in macros.items()}, headers)
-    assert len([error for error in found if "static assertion failed" in error]) >= len(affected)
+    assert len([error for error in found if re.match("static[_ ]assert", error)]) >= len(affected)

@@ -138,8 +138,8 @@ def test_the_reference_counts_the_images_of_all_layers(monkeypatch, capsys):
     heard: list[int | str] = []
 
     class Heard(Progress):
-        def start(self, what: str) -> None:
-            heard.append(what)
+        def start(self, activity: str) -> None:
+            heard.append(activity)
 
         def reach(self, done: int) -> None:
             heard.append(done)

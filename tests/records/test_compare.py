@@ -63,7 +63,7 @@ def test_a_line_per_common_point_and_a_summary(files: tuple[Path, Path], capsys:
     assert main([str(file) for file in files]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == [SAME, SLOWER, UNCLEAR]
-    assert "2.000x" in lines[1]
+    assert "2.00× slower" in lines[1]
     assert "direct-register" in lines[1]
     assert "0 FASTER, 1 SLOWER, 1 SAME, 1 UNCLEAR" in lines[3]
     assert lines[4] == "3 common points with times; 1 only in A, 1 only in B"

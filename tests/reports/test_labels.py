@@ -24,6 +24,7 @@ from report_records import published_table as table
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.records.compressed import contents, files_in
+from alexconv.records.statistics import faster
 from alexconv.records.store import read
 from alexconv.reports import charts, published, readme, roofline
 from alexconv.reports.comparison import CONTRACTS, gather, peer_title
@@ -216,9 +217,8 @@ def expected(key: str) -> list[str]:
     return []
 
 
-def of_ladder(workload: str | None) -> list[str]:
+def of_ladder(workload: str) -> list[str]:
     """The shortest time of each family, and for AlexNet also of mixes and cuDNN."""
-    workload = workload or "alexnet"
     found = lines(f"{workload}-waterfall")
     families: dict[str, list[str]] = {}
     for rung in LADDER:
@@ -230,6 +230,17 @@ def of_ladder(workload: str | None) -> list[str]:
         row = summary[contract.title]
         numbers += [csv_shown(row["N=128, ms"]), f"{peer_title(contract.peer)}, {csv_shown(row['cuDNN, ms'])}"]
     return numbers
+
+
+def of_families() -> list[str]:
+    """The times of docs/frontier.md's families, and cuDNN's."""
+    page = (ROOT / "docs" / "frontier.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| .* \| ([\d.]+) \| [^|]* \|$", page.partition("families: begin")[2], re.MULTILINE)
+    times = dict(rows[: len(FAMILIES) + 1])
+    return [*(times[family] for family in FAMILIES), f"cuDNN {times['cuDNN']}", "Only wgmma beats cuDNN in fp32", UNIT]
+
+
+UNIT = "ms for AlexNet's five layers, 128 images (log)"
 
 
 def of_layer(workload: str, number: str) -> list[str]:
@@ -252,7 +263,9 @@ def of_layer(workload: str, number: str) -> list[str]:
 
 def of_waterfall(workload: str) -> list[str]:
     """The numbers at the right, which the tests below compare with the tables."""
-    return [text for text in lines(f"{workload}-waterfall").values() if text.endswith(("ms", "×"))]
+    return [
+        text for text in lines(f"{workload}-waterfall").values() if text.endswith(("ms", "faster", "slower", "as fast"))
+    ]
 
 
 SIX_DIGITS = 5e-6  # relative error of a number of six digits
@@ -270,14 +283,14 @@ def of_study(study: str) -> list[str]:
             times[row["variant"]] = times.get(row["variant"], 0.0) + float(own)
     base = next(times[name] for name in ("tiled-grid-baseline", "baseline") if name in times)
     for ms in times.values():
-        gain = "" if ms == base else f", {base / ms:.2f}×"
+        gain = "" if ms == base else f", {faster(base / ms)}"
         numbers += [f"{text} ms{gain}" for text in {shown(ms * (1 - SIX_DIGITS)), shown(ms * (1 + SIX_DIGITS))}]
     return numbers
 
 
 def of_cudnn() -> list[str]:
     rows = [(contract, row) for contract in CONTRACTS for row in table(f"cudnn-{contract.name}")]
-    return [f"{csv_shown(row['ms'])} ms, {float(row[f'over {contract.peer}']):.2f}×" for contract, row in rows]
+    return [f"{csv_shown(row['ms'])} ms, {faster(float(row[f'than {contract.peer}']))}" for contract, row in rows]
 
 
 def of_roofline() -> list[str]:
@@ -344,7 +357,8 @@ def of_mapping() -> list[str]:
 
 KINDS: dict[str, Callable[..., list[str]]] = {
     r"layer-(.*)-(\d)-ladder": of_layer,
-    r"(?:(.*)-)?ladder": of_ladder,
+    r"(.*)-ladder": of_ladder,
+    r"families": of_families,
     r"(ece408-\d+)-waterfall": of_study,
     r"(.*)-waterfall": of_waterfall,
     r"alexnet-cudnn": of_cudnn,
@@ -452,7 +466,7 @@ def test_the_waterfalls_labels_are_the_gains_table_s(workload: str) -> None:
     assert there or not any("×" in text for text in found.values()), "gains that no table has"
     told = {rung: row["all layers"] for rung, row in gains.items() if row["all layers"]}
     assert {rung: found[rung].split(", ")[1] for rung in told} == {
-        rung: f"{float(gain):.2f}×" for rung, gain in told.items()
+        rung: faster(float(gain)) for rung, gain in told.items()
     }
     assert len(told) > 25 or workload != "alexnet"
 
@@ -495,7 +509,7 @@ def test_the_cudnn_figure_matches_the_class_tables() -> None:
     for contract in CONTRACTS:
         rows = [row for row in table(f"cudnn-{contract.name}") if row["layer"] != "all"]
         labels = [f"layer {row['layer']}, {row['rung']}" for row in rows]
-        values = [f"{csv_shown(row['ms'])} ms, {float(row[f'over {contract.peer}']):.2f}×" for row in rows]
+        values = [f"{csv_shown(row['ms'])} ms, {faster(float(row[f'than {contract.peer}']))}" for row in rows]
         assert len(rows) == 5
         assert set(labels + values) <= set(texts(svg))
 

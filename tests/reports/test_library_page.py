@@ -58,19 +58,44 @@ def rows(part):
 def test_ratios_are_of_the_faster_layouts(file):
     parts = library.parts([file])
     first, second = rows(parts["library-alexnet"])
-    assert first == ["fp32", "1", "alexnet 1", "1.000", "4.000", "0.2500", "2.000", "8.000", "mma-split", "1.0e-07"]
-    assert second[3:6] == ["2.000", "1.600", "1.250"] and second[8] == "wgmma-split (x copied)"
+    assert first == [
+        "fp32",
+        "1",
+        "alexnet 1",
+        "1.000",
+        "4.000",
+        "4.00× faster",
+        "2.000",
+        "8.000",
+        "mma-split",
+        "1.0e-07",
+    ]
+    assert second[3:6] == ["2.000", "1.600", "1.25× slower"] and second[8] == "wgmma-split (x copied)"
     assert rows(parts["library-slower"])[-1][8] == "wgmma-split (x copied, nhwc failed)"
     misses = [row[:3] for row in rows(parts["library-slower"])]
     assert misses == [["fp32", "1", "alexnet 2"], ["tf32", "1", "vgg16 1"], ["fp32", "1", "vgg16 1"]]
     assert rows(parts["library-goals"]) == [
-        ["fp32", "AlexNet", "2", "0.559", "50.0% up to 1.00 (goal 100%)", "1.250"],
-        ["fp32", "networks", "2", "1.031 (goal 0.40)", "50.0% up to 1.00 (goal 100%)", "1.062"],
-        ["tf32", "networks", "2", "1.062 (goal 0.85)", "0.0% up to 1.05 (goal 95%)", "1.062"],
+        ["fp32", "AlexNet", "2", "1.79× faster", "50.0% at least as fast (goal 100%)", "1.25× slower"],
+        [
+            "fp32",
+            "networks",
+            "2",
+            "1.03× slower (goal 2.50× faster)",
+            "50.0% at least as fast (goal 100%)",
+            "1.06× slower",
+        ],
+        [
+            "tf32",
+            "networks",
+            "2",
+            "1.06× slower (goal 1.18× faster)",
+            "0.0% at most 1.05× slower (goal 95%)",
+            "1.06× slower",
+        ],
     ]
     mean = math.sqrt(0.25 * 1.25)
     assert rows(parts["library-summary"])[:1] == [
-        ["fp32", "alexnet", "1", "2", f"{mean:.4f}", "0.2500", "1.250", "1 of 2"]
+        ["fp32", "alexnet", "1", "2", f"{1 / mean:.2f}× faster", "4.00× faster", "1.25× slower", "1 of 2"]
     ]
     assert rows(parts["library-host"]) == [["fp32", "1", "Conv2d, out", "7.500"]]
     assert rows(parts["library-first"]) == [["nothing cached", "fp32", "100.0", "200.0", "1,500"]]
@@ -86,4 +111,4 @@ def test_models_have_a_row_with_the_faster_layouts(file):
     for again in ({**facts, "graph_ms": dict.fromkeys(times, 9.0)}, facts):
         made.header("library-model", {**headers, **again})
     (row,) = rows(library.parts([file])["library-models"])
-    assert row == ["ResNet-50", "fp32", "32", "1.500", "3.000", "0.5000", "nchw", "nhwc", "1.5e-06", "3.0e-06"]
+    assert row == ["ResNet-50", "fp32", "32", "1.500", "3.000", "2.00× faster", "nchw", "nhwc", "1.5e-06", "3.0e-06"]

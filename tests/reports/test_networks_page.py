@@ -41,8 +41,8 @@ def test_the_fastest_of_each_side_are_compared_and_stricter_rungs_serve():
     )
     assert [(each.precision, round(each.ratio, 6)) for each in found] == [("fp32", 0.25), ("tf32", 1.25)]
     rows = networks.summary_part(found).splitlines()[2:]
-    assert rows[0] == "| resnet50 | 32 | fp32 | 1 of 23 | 0.25 | 100% | 100% | 100% | 0.25 |"
-    assert rows[1] == "| resnet50 | 32 | tf32 | 1 of 23 | 1.25 | 0% | 0% | 0% | 1.25 |"
+    assert rows[0] == "| resnet50 | 32 | fp32 | 1 of 23 | 4.00× faster | 100% | 100% | 100% | 4.00× faster |"
+    assert rows[1] == "| resnet50 | 32 | tf32 | 1 of 23 | 1.25× slower | 0% | 0% | 0% | 1.25× slower |"
 
 
 def test_slower_layers_are_shown_with_what_their_launches_say():
@@ -54,7 +54,7 @@ def test_slower_layers_are_shown_with_what_their_launches_say():
         point("torch-nhwc-fp16", "fp16", 100),
     )
     (row,) = networks.slower_part(found).splitlines()[2:]
-    assert "256 x 56 x 56, 64 of 1 x 1" in row and "| 1.06 |" in row
+    assert "256 x 56 x 56, 64 of 1 x 1" in row and "| 1.06× slower |" in row
     assert row.endswith("2 launches, a pass over the input; 1568 blocks' work, tiles 100% full |")
     assert networks.slower_part([]) == networks.NOT_MEASURED
-    assert networks.slower_part(found[1:]) == "None above 1.05."
+    assert networks.slower_part(found[1:]) == "None more than 1.05× slower."

@@ -147,12 +147,12 @@ def alexnet_study() -> dict[str, list[float]]:
             max(point["spread"] for point in atomics),
             max(point["error"]["absolute"] for point in atomics),
         ],
-        "direct-half is # times as fast as direct over all layers": [all_layers("direct") / all_layers("direct-half")],
+        "direct-half is #× faster than direct over all layers": [all_layers("direct") / all_layers("direct-half")],
         "moves # GB through DRAM in # ms": [
             (c("dram_read_bytes", 2, "direct-half") + c("dram_write_bytes", 2, "direct-half")) / 1e9,
             c("duration_ns", 2, "direct-half") / 1e6,
         ],
-        "on layer 3 direct takes # times as long as direct-register here": [ms("direct", 3) / ms("direct-register", 3)],
+        "on layer 3 direct is #× slower than direct-register here": [ms("direct", 3) / ms("direct-register", 3)],
         "direct-register, direct-filter-one-thread and direct-filter-shared (#, #, # ms)": [
             ms(name, 1) for name in ("direct-register", "direct-filter-one-thread", "direct-filter-shared")
         ],
@@ -163,7 +163,7 @@ def alexnet_study() -> dict[str, list[float]]:
         ],
         "channels-vector's reduction of # ms": [c("duration_ns", 1, "channels-vector", reduce) / 1e6],
         "direct-half waits for its stores (# ms)": [ms("direct-half", 1)],
-        "mapping is # times as fast for direct-register at N = 128 (# ms against # ms)": [
+        "mapping is #× faster for direct-register at N = 128 (# ms against # ms)": [
             coalesced(0) / coalesced(1),
             coalesced(1),
             coalesced(0),

@@ -144,7 +144,7 @@ def row_claims(key: str, row: dict[str, str], points: list[Point], base: list[Po
         if row[column]:
             value = sum(ms(point, figure) for point in points)
             yield Claim("docs/report", f"{where}: {column}", row[column], value, True)
-    for column, name in (("speedup, serial (×)", "serial"), ("speedup, BLAS (×)", "blas")):
+    for column, name in (("than serial CPU", "serial"), ("than BLAS", "blas")):
         if row[column]:
             axes = [point["point"] for point in points]
             times = [cpu(base, axis["workload"], axis["layer"], axis["N"], name) or 0.0 for axis in axes]
@@ -227,7 +227,7 @@ def peer_at(points: list[Point], layer: int, N: int, name: str) -> Point:
 def class_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """The classes against cuDNN in docs/frontier.md."""
     for table in markdown_tables((root / "docs" / "frontier.md").read_text()):
-        peer = next((name.removeprefix("over ") for name in table[0] if name.startswith("over torch-")), "")
+        peer = next((name.removeprefix("than ") for name in table[0] if name.startswith("than torch-")), "")
         if peer and "ms, cold" in table[0]:
             yield from claims_of_class(table, raw[FRONTIER], peer)
 
@@ -245,46 +245,121 @@ def claims_of_class(table: list[dict[str, str]], points: list[Point], peer: str)
             "ms": hot,
             "ms, cold": sum(ms(own[layer], "kernel_cold") for layer in layers),
             "TFLOP/s": flops / hot / 1e9,
-            f"over {peer}": hot / sum(ms(theirs[peer][layer], "kernel") for layer in layers),
             "largest error": max(own[layer]["error"]["scaled"] for layer in layers),
             f"{peer}'s": max(theirs[peer][layer]["error"]["scaled"] for layer in layers),
         }
         values |= {f"{name}, ms": sum(ms(theirs[name][layer], "kernel") for layer in layers) for name in peers}
         for column, value in values.items():
             yield Claim("docs/frontier.md", f"{peer}, layer {row['layer']}: {column}", row[column], value)
+        ratio = sum(ms(theirs[peer][layer], "kernel") for layer in layers) / hot
+        where = f"{peer}, layer {row['layer']}: times faster"
+        yield Claim("docs/frontier.md", where, *as_printed(row[f"than {peer}"], ratio))
 
 
 def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """The classes against cuDNN in the README's headline."""
+    """The classes against cuDNN, each layer in its faster layout, in the README's headline and notes."""
     text = (root / "README.md").read_text()
     points = raw[FRONTIER]
     table = next(table for table in markdown_tables(text) if "cuDNN, ms" in table[0])
+    parts = {"five layers": range(1, 6), "layer 1": (1,), "layers 2 to 5": range(2, 6)}
     for row in table:
-        match = re.match(r"\*\*([\w-]+)\*\* \((\w+),", row["class"])
-        assert match
-        name, layout = match[1], match[2].lower()
-        base = name.removesuffix("-tile")  # whose rungs and peers serve a class of tiles too
-        peer, swapped = (f"torch-{each}-{base}" for each in (layout, "nchw" if layout == "nhwc" else "nhwc"))
-        own = [fastest(points, layer, 128, contract_of(peer, tile=name != base)) for layer in range(1, 6)]
-        theirs, others = ([peer_at(points, layer, 128, each) for layer in range(1, 6)] for each in (peer, swapped))
-        hot, their_hot, other = (sum(ms(point, "kernel") for point in found) for found in (own, theirs, others))
-        ratios = [ms(slow, "kernel") / ms(fast, "kernel") for slow, fast in zip(theirs, own, strict=True)]
-        errors = [max(point["error"]["scaled"] for point in found) for found in (own, theirs)]
-        cells = {"ours, ms": hot, "cuDNN, ms": their_hot, "its other layout": other, "speed": their_hot / hot}
-        found = [(row[column], value) for column, value in cells.items() if row[column] != "–"]
-        found += zip(row["by layer"].split(" to "), (min(ratios), max(ratios)), strict=True)
-        found += zip(row["error, ours / cuDNN's"].split(" / "), errors, strict=True)
-        for printed, value in found:
-            yield Claim("README.md", f"{name}: {printed}", printed, value)
-        said = re.search(rf"over its other layout, where that is faster, .*?([\d.]+)× in {name}\b", text)
-        assert bool(said) == (other < their_hot), f"whether cuDNN's other layout is faster in {name}"
-        if said:
-            yield Claim("README.md", f"{name}: over the other layout", said[1], other / hot)
+        name = row["class"].strip("*")
+        keeps = contract_of(f"torch-{'nhwc' if name == 'fp16' else 'nchw'}-{name}")
+        own = {layer: fastest(points, layer, 128, keeps) for layer in range(1, 6)}
+        theirs = {layer: at_best(points, layer, name) for layer in range(1, 6)}
+        yield Claim("README.md", f"{name}: ours, ms", row["ours, ms"], kernels(own.values()))
+        yield Claim("README.md", f"{name}: cuDNN, ms", row["cuDNN, ms"], kernels(theirs.values()))
+        for column, layers in parts.items():
+            ratio = kernels(theirs[each] for each in layers) / kernels(own[each] for each in layers)
+            yield Claim("README.md", f"{name}: {column}", *as_printed(row[column], ratio))
+        said = re.search(rf"\*\*{name}\*\*: .*largest error ([\d.e-]+), cuDNN's ([\d.e-]+)\.", text)
+        assert said
+        for printed, found in zip(said.groups(), (own, theirs), strict=True):
+            error = max(each["error"]["scaled"] for each in found.values())
+            yield Claim("README.md", f"{name}: error", printed, error)
+        yield from loaded_claims(text, raw, name, keeps, {n: each["point"]["rung"] for n, each in theirs.items()})
+    yield from notes_claims(text, raw)
+
+
+def loaded_claims(
+    text: str, raw: Raw, name: str, keeps: Callable[[Point], bool], peers: dict[int, str]
+) -> Iterator[Claim]:
+    """Ratios without rests, and with preparation; of a class whose peers the file lacks there must be none."""
+    points = raw["h200-frontier-sustained"]
+    ways = {
+        "Back to back, without rests": ("kernel_sustained",),
+        "Filters prepared in each call": ("kernel", "prepare"),
+    }
+    for way, figures in ways.items():
+        said = re.search(rf"\*\*{way}\*\*:.*?\b{name} ([\d.]+× \w+|not measured)", text)
+        assert said, f"{way}, {name}"
+        both = [
+            (fastest(points, n, 128, keeps), [each for each in at(points, n, 128) if named(each, peers[n])])
+            for n in peers
+        ]
+        assert all(found for _, found in both) == ("not measured" not in said[1])
+        if all(found for _, found in both):
+            ours = sum(ms(own, figure) for own, _ in both for figure in figures)
+            ratio = sum(ms(found[0], figures[0]) for _, found in both) / ours
+            yield Claim("README.md", f"{way}, {name}", *as_printed(said[1], ratio))
+
+
+def notes_claims(text: str, raw: Raw) -> Iterator[Claim]:
+    """Where cuDNN is faster, engines of the same bound, CUDA cores alone, clocks."""
+    points, layers, rest = raw[FRONTIER], range(1, 6), range(2, 6)
+    cudnn = {layer: at_best(points, layer, "fp32") for layer in layers}
+    said = re.search(r"layer 2 in fp32, ours ([^ ]+ slower) than an FFT .* ours is ([^ ]+ faster)", text)
+    assert said and any("fft2d" in name for name in cudnn[2]["peer"]["kernels"])
+    for printed, tile in zip(said.groups(), (False, True), strict=True):
+        own = fastest(points, 2, 128, contract_of("torch-nchw-fp32", tile=tile))
+        yield Claim(
+            "README.md", f"layer 2, tile: {tile}", *as_printed(printed, ms(cudnn[2], "kernel") / ms(own, "kernel"))
+        )
+    said = re.search(r"\*\*Engines that keep the same bound\*\*.*: (.*)\.", text)
+    plans = {layer: raw[f"h200-frontier-plans{'-1-5' if layer in (1, 5) else ''}"] for layer in layers}
+    strict = kernels(peer_at(plans[layer], layer, 128, "cudnn-nchw-fp32-strict") for layer in layers)
+    ours = kernels(fastest(plans[layer], layer, 128, contract_of("torch-nchw-fp32")) for layer in layers)
+    assert said
+    yield Claim("README.md", "engines of the same bound", *as_printed(said[1], strict / ours))
+    said = re.search(r"\*\*CUDA cores alone\*\*, fp32: (.*) than cuDNN, (.*) than cuBLAS", text)
+    floats = {layer: fastest(points, layer, 128, on_cuda_cores) for layer in layers}
+    gemm = kernels(peer_at(points, layer, 128, "torch-gemm-fp32") for layer in rest)
+    ratios = kernels(cudnn.values()) / kernels(floats.values()), gemm / kernels(floats[layer] for layer in rest)
+    assert said
+    for printed, ratio in zip(said.groups(), ratios, strict=True):
+        yield Claim("README.md", "CUDA cores alone", *as_printed(printed, ratio))
+
+
+def named(point: Point, name: str) -> bool:
+    return bool(point["point"]["rung"] == name)
+
+
+def on_cuda_cores(point: Point) -> bool:
+    rung = RUNGS.get(point["point"]["rung"])
+    return bool(rung and not rung.tensor_factors) and contract_of("torch-nchw-fp32")(point)
+
+
+def at_best(points: list[Point], layer: int, precision: str) -> Point:
+    """cuDNN's point in its faster layout."""
+    return min(
+        (peer_at(points, layer, 128, f"torch-{layout}-{precision}") for layout in ("nchw", "nhwc")),
+        key=lambda point: ms(point, "kernel"),
+    )
+
+
+def kernels(points: Iterable[Point]) -> float:
+    return sum(ms(point, "kernel") for point in points)
+
+
+def as_printed(text: str, ratio: float) -> tuple[str, float]:
+    """A number of "2× faster" or "2× slower", and the ratio as it stands there."""
+    number, word = text.strip("*").split("× ")
+    return number, ratio if word == "faster" else 1 / ratio
 
 
 def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """The README's families: the fastest rung of each layer, in the one run or in those that its note names."""
-    text = (root / "README.md").read_text()
+    """The families: the fastest rung of each layer, in the one run or in those that the note names."""
+    text = (root / "docs" / "frontier.md").read_text()
     cudnn = sum(ms(peer_at(raw[FRONTIER], layer, 128, "torch-nchw-fp32"), "kernel") for layer in range(1, 6))
     files_of_study = "h200-alexnet-scaling", "h200-alexnet", "h200-main-job"  # a rung's most batch sizes first
     elsewhere = re.findall(r"; ([\w, ]+) from (?:other runs|runs) on", text)
@@ -296,15 +371,17 @@ def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
             if names:
                 points = [point for name in names for point in of_rung(raw, files, name)]
                 whole = sum(shortest(points, layer) for layer in range(1, 6))
-                yield Claim("README.md", f"family {row['family']}", row["ms"], whole)
-                (share,) = [cell for name, cell in row.items() if "%" in name]
-                value = 100 * cudnn / whole
-                yield Claim("README.md", f"family {row['family']}, share", share.removesuffix(" %"), value)
-    headline = re.search(r"\*\*([\d.]+) ms\*\* with the naive kernel", text)
-    if headline:
-        points = of_rung(raw, files_of_study, "direct")
-        naive = sum(shortest(points, layer) for layer in range(1, 6))
-        yield Claim("README.md", "headline: naive kernel", headline[1], naive)
+                yield Claim("docs/frontier.md", f"family {row['family']}", row["ms"], whole)
+                where = f"family {row['family']}, beside cuDNN"
+                yield Claim("docs/frontier.md", where, *as_printed(row["than cuDNN"], cudnn / whole))
+                drawn = re.search(rf"alt=\".*\b{row['family']} ([\d.]+)", (root / "README.md").read_text())
+                assert drawn
+                yield Claim("README.md", f"figure: {row['family']}", drawn[1], whole)
+    headline = re.search(r"the naive kernel takes ([\d.]+) ms", (root / "README.md").read_text())
+    assert headline
+    points = of_rung(raw, files_of_study, "direct")
+    naive = sum(shortest(points, layer) for layer in range(1, 6))
+    yield Claim("README.md", "headline: naive kernel", headline[1], naive)
 
 
 def of_rung(raw: Raw, files: Iterable[str], rung: str) -> list[Point]:

@@ -134,7 +134,7 @@ def test_the_sweep_of_the_2019_report_is_within_its_command():
     command = re.search(r"This prints it:\n\n(.*)", tune.__doc__, re.DOTALL)[1].replace("\\\n", " ").split()
     options = tune.parser().parse_args(command[3:])
     tried = {}
-    for point, space in tune.asked_for(options):
+    for point, space in tune.points_to_tune(options):
         tried.setdefault((point.rung, point.layer), []).extend(p.constants for p in candidates(point, space))
     published = {name: v for (study, name), v in PUBLISHED.items() if study == "ece408-2019" and "sweep" in name}
     assert len(published) >= 8
