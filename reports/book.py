@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
@@ -45,7 +47,11 @@ PLAIN = {  # counters in plain words
     "stall_barrier": "cycles a warp waits at a barrier",
     "global_load_sectors_per_request": "32-byte sectors per load of a warp",
 }
-CALLED = ("ms", "predicted", "counter", "cudnn", "error", "faster", "share", "rate", "roof", "results", "excerpt")
+CALLED = (
+    *("ms", "predicted", "counter", "cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size", "error", "faster", "share"),
+    *("rate", "roof", "results", "excerpt"),
+)
+FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
 PERCENT = ("throughput", "pipe", "slots", "occupancy")
 
 
@@ -139,6 +145,29 @@ class Sources:
         """cuDNN's time in a class, in ms: the faster of its layouts."""
         return min(self.ms(peer, layer) for peer in cudnn_of(PRECISIONS[kind]))
 
+    def _fastest_cudnn(self, kind: str, layer: int) -> Mapping[str, Any]:
+        """What the record says of cuDNN in the faster of its layouts."""
+        fastest = min(cudnn_of(PRECISIONS[kind]), key=lambda peer: self.ms(peer, layer))
+        facts: Mapping[str, Any] = self._records[fastest, layer]["peer"]
+        return facts
+
+    def cudnn_kernels(self, kind: str, layer: int = LAYER) -> str:
+        """The names of cuDNN's kernels, in the order of their launches."""
+        names = (f"`{function_name(symbol)}`" for symbol in self._fastest_cudnn(kind, layer)["kernels"])
+        runs = [(name, len([*run])) for name, run in groupby(names)]
+        return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in runs)
+
+    def cudnn_workspace(self, kind: str, layer: int = LAYER) -> float:
+        """The scratch memory of cuDNN, in MB."""
+        return float(self._fastest_cudnn(kind, layer)["workspace_bytes"] / 1e6)
+
+    def fft_size(self, kind: str, layer: int = LAYER) -> int:
+        """The side of the square tiles that cuDNN's FFT transforms; raises UsageError if it uses none."""
+        match = FFT.search(self.cudnn_kernels(kind, layer))
+        if not match:
+            raise UsageError(f"cuDNN uses no FFT in {kind} on layer {layer} in {PEERS}")
+        return int(match[1])
+
     def faster(self, slow: str, fast: str, layer: int = LAYER) -> str:
         """How many times faster a rung is than another."""
         ratio = self.ms(slow, layer) / self.ms(fast, layer)
@@ -200,6 +229,16 @@ class Sources:
         indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip() and line[0] != "#")
         code = "\n".join(line if line[:1] == "#" else line[indent:] for line in chosen)
         return f"```cuda\n{code}\n```\n\n[`kernels/{file}`]({self.link(FOLDER / file)})"
+
+
+def function_name(symbol: str) -> str:
+    """The function that a kernel's symbol names, without namespaces, parameters and sizes of tiles."""
+    name = symbol.partition("_tilesize")[0]
+    rest = re.sub("^_ZN?", "", symbol)
+    while match := re.match(r"\d+", rest):  # the length of a namespace's or the function's name
+        end = match.end() + int(match[0])
+        name, rest = rest[match.end() : end], rest[end:]
+    return name
 
 
 def figures(value: float, count: int = 3) -> str:

@@ -116,6 +116,23 @@ def test_excerpts_that_are_not_there_are_an_error():
         sources.counter("tiled", "fma_pipe")
 
 
+def test_the_kernels_of_cudnn_are_those_of_the_record():
+    sources = book.Sources(ROOT / "results")
+    kernels = sources.cudnn_kernels("fp32").split(", ")
+    assert kernels[:2] == ["`flip_filter`", "`fft2d_r2c_16x16` (2 times)"]
+    assert kernels[-1] == "`fft2d_c2r_16x16`"
+    assert sources.fft_size("fp32") == 16
+    assert sources.fft_size("fp32", 2) == 32
+    with pytest.raises(UsageError, match="cuDNN uses no FFT in fp32 on layer 1"):
+        sources.fft_size("fp32", 1)
+    nested = "_ZN5cudnn3cnn23kern_precompute_indicesILb0EEEvPiiiiii"
+    assert book.function_name(nested) == "kern_precompute_indices"
+    assert book.function_name("sm80_xmma_gemm_f32_tn_n_tilesize64x64x8_stage3") == "sm80_xmma_gemm_f32_tn_n"
+    chapter = next(chapter.text for chapter in CHAPTERS if chapter.name == "11-fewer")
+
+    assert "576 for each pair" in chapter and "x 9 = 1521" in chapter
+
+
 def test_only_paragraphs_are_reflowed():
     text = "# A\n\nOne\ntwo.  " + "word " * 40 + "a + b.\n\n| a | b |\n|---|---|\n\n```sh\nx   y\n```\n"
     found = book.reflowed(text)
