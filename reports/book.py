@@ -1,8 +1,10 @@
 """The book: chapters from templates, with excerpts of the kernels, times, predictions, counters and drawings."""
 
+import json
+import lzma
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -19,19 +21,23 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.precisions import PRECISIONS
+from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.comparison import cudnn_of
 from alexconv.reports.style import RC, svg_text
 from alexconv.shapes import WORKLOADS
 
+ROOT = Path(__file__).resolve().parent.parent  # of the checkout
 TEMPLATES = Path(__file__).parent / "book"
 STYLES = Path(__file__).parent / "templates" / "book.css"
 LAYER, FIRST_LAYER, N = 3, 1, 128
 COLUMNS = 120  # of the Markdown
+WARP_BYTES = 128  # a float of each thread
 CLOSE = 1.5  # ratios below have a third digit
 TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
+EXERCISES = "book/exercises.json.xz"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -48,8 +54,8 @@ PLAIN = {  # counters in plain words
     "global_load_sectors_per_request": "32-byte sectors per load of a warp",
 }
 CALLED = (
-    *("ms", "predicted", "counter", "cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size", "error", "faster", "share"),
-    *("rate", "roof", "results", "excerpt"),
+    *("ms", "predicted", "counter", "cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size", "error", "faster", "against_cudnn"),
+    *("rate", "roof", "memory_rate", "shared_rate", "results", "excerpt", "printed", "counted", "solution"),
 )
 FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
 PERCENT = ("throughput", "pipe", "slots", "occupancy")
@@ -70,6 +76,11 @@ class Sources:
 
     def __init__(self, results: Path) -> None:
         self._results = results
+
+    @cached_property
+    def _printed(self) -> dict[str, str]:
+        recording = json.loads(lzma.decompress((self._results / EXERCISES).read_bytes()))
+        return {answer["command"]: answer["output"] for answer in recording["commands"]}
 
     def _points(self, file: str) -> list[Record]:
         return [record for record in read([self._results / file]).latest() if record["point"]["N"] == N]
@@ -173,10 +184,9 @@ class Sources:
         ratio = self.ms(slow, layer) / self.ms(fast, layer)
         return f"{figures(ratio, 3 if ratio < CLOSE else 2)}×"
 
-    def share(self, rung: str, layer: int = LAYER) -> str:
-        """A rung's speed as a share of cuDNN's in its class."""
-        kind = RUNGS[rung].precision
-        return f"{figures(100 * self.cudnn(kind, layer) / self.ms(rung, layer), 2)} %"
+    def against_cudnn(self, rung: str, layer: int = LAYER) -> str:
+        """How many times faster or slower a rung is than cuDNN in its class."""
+        return faster(self.cudnn(RUNGS[rung].precision, layer) / self.ms(rung, layer))
 
     def rate(self, rung: str, layer: int = LAYER) -> float:
         """Floating-point operations of the layer per second, in units of 10^12."""
@@ -186,10 +196,19 @@ class Sources:
         """The measured peak of this GPU by type of factors, in 10^12 operations per second."""
         return self._roofs[kind] / 1e12
 
+    def memory_rate(self) -> float:
+        """The measured rate of copies within the GPU's memory, in TB/s."""
+        return float(self._headers(CEILINGS, "ceilings")[-1]["copy_bytes_per_s"] / 1e12)
+
+    def shared_rate(self) -> float:
+        """The rate of all L1 caches and shared memories, in TB/s: a load of a warp per cycle and multiprocessor."""
+        (device,) = self._headers(CEILINGS, "device")
+        return float(device["multiprocessors"] * device["clock_khz"] * WARP_BYTES / 1e9)
+
     def results(self, *rows: tuple[str, str] | tuple[str, str, str]) -> str:
-        """A table: for each rung predicted and measured time, share of cuDNN's speed, and a counter."""
+        """A table: for each rung predicted and measured time, against cuDNN, and a counter."""
         lines = [
-            "| kernel | predicted, ms | measured, ms | of cuDNN's speed | the counter |",
+            "| kernel | predicted, ms | measured, ms | against cuDNN | the counter |",
             "|---|---:|---:|---:|---|",
         ]
         for rung, metric, *entry in rows:
@@ -198,7 +217,7 @@ class Sources:
                 f"[`{rung}`]({self.link(RUNGS[rung].path)})",
                 "–" if expected is None else figures(expected),
                 figures(self.ms(rung)),
-                self.share(rung),
+                self.against_cudnn(rung),
                 f"{PLAIN[metric]}: {value_of(metric, self.counter(rung, metric, *entry))}",
             )
             lines.append(f"| {' | '.join(cells)} |")
@@ -213,22 +232,110 @@ class Sources:
         """A file of the kernels from a chapter."""
         return f"../../kernels/{path.relative_to(FOLDER)}"
 
-    def excerpt(self, file: str, first: str, last: str, more: int = 0) -> str:
-        """Lines of a kernel's file, from the only one with ``first`` to the next with ``last``, and ``more`` after it.
+    def excerpt(self, file: str, *pieces: tuple[str, ...]) -> str:
+        """Pieces of a kernel's file, or of an example's, with what they leave open closed, and ``// ...`` for the rest.
 
-        Raises UsageError if either is missing, or several lines have ``first``.
+        A piece is the line with a text, up to the next one with a second text if there is one; the first line is the
+        only one of the file with its text.  Raises UsageError where a piece is missing, or several lines may begin it.
         """
-        lines = (FOLDER / file).read_text().splitlines()
-        begins = [number for number, line in enumerate(lines) if first in line]
+        folder = ROOT if file.startswith("examples/") else FOLDER
+        lines = (folder / file).read_text().splitlines()
+        begins = [number for number, line in enumerate(lines) if pieces[0][0] in line]
         if len(begins) != 1:
-            raise UsageError(f"the book's excerpt: {len(begins)} lines of kernels/{file} have {first!r}, not one")
-        ends = [number for number in range(begins[0], len(lines)) if last in lines[number]]
-        if not ends:
-            raise UsageError(f"the book's excerpt: no line of kernels/{file} after {first!r} has {last!r}")
-        chosen = lines[begins[0] : ends[0] + 1 + more]
-        indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip() and line[0] != "#")
-        code = "\n".join(line if line[:1] == "#" else line[indent:] for line in chosen)
-        return f"```cuda\n{code}\n```\n\n[`kernels/{file}`]({self.link(FOLDER / file)})"
+            raise UsageError(f"the book's excerpt: {len(begins)} lines of {file} have {pieces[0][0]!r}, not one")
+        chosen: list[str] = []
+        at = 0
+        for piece in pieces:
+            first = _line_with(piece[0], lines, at, file)
+            if chosen and first > at:
+                chosen.append(f"{_indent(lines[first])}// ...")
+            at = _line_with(piece[-1], lines, first, file) + 1
+            chosen += lines[first:at]
+        chosen += _closed(chosen, lines[at:])
+        width = min(len(_indent(line)) for line in chosen if line.strip() and line[0] != "#")
+        code = "\n".join(line if line[:1] == "#" else line[width:] for line in chosen)
+        link = self.link(FOLDER / file) if folder == FOLDER else f"../../{file}"
+        return f"```cuda\n{code}\n```\n\n[`{file if folder == ROOT else f'kernels/{file}'}`]({link})"
+
+
+    def _output(self, command: str) -> list[str]:
+        outputs = [output for typed, output in self._printed.items() if typed.startswith(command)]
+        if len(outputs) != 1:
+            raise UsageError(f"{EXERCISES} has {len(outputs)} {command!r}: run scripts/measure/book_exercises.py")
+        return outputs[0].splitlines()
+
+    def printed(self, command: str, *texts: str, start: str = "", count: int | None = None) -> str:
+        """What a command of the exercises printed: its lines that have one of the texts, or all.
+
+        With ``start`` only the lines from the first one with that text on, ``count`` of them.
+        """
+        lines = self._output(command)
+        first = _line_with(start, lines, 0, f"what {command!r} printed")
+        chosen = [line.rstrip() for line in lines[first:] if not texts or any(text in line for text in texts)][:count]
+        if not chosen:
+            raise UsageError(f"{command!r} printed nothing with {' or '.join(texts)}")
+        return "\n".join(["```text", *chosen, "```"])
+
+    def counted(self, command: str, text: str) -> int:
+        """How many lines with a text a command of the exercises printed."""
+        return sum(text in line for line in self._output(command))
+
+    @staticmethod
+    def solution(chapter: str) -> str:
+        """The change that solves a chapter's exercise."""
+        lines = (TEMPLATES / f"{chapter}.diff").read_text().splitlines()
+        return "\n".join(["```diff", *(line for line in lines if not line.startswith(("--- ", "+++ ", "@@"))), "```"])
+
+
+class Unanswered(Sources):
+    """The same without the recording of the exercises, which is made from the chapters."""
+
+    def _output(self, command: str) -> list[str]:
+        return []
+
+    def printed(self, command: str, *texts: str, start: str = "", count: int | None = None) -> str:
+        """Nothing."""
+        return ""
+
+
+def _line_with(text: str, lines: Sequence[str], start: int, file: str) -> int:
+    """The number of the first line with a text."""
+    for number in range(start, len(lines)):
+        if text in lines[number]:
+            return number
+    raise UsageError(f"the book's excerpt: no line of {file} after line {start} has {text!r}")
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _closed(chosen: Sequence[str], following: Sequence[str]) -> list[str]:
+    """The lines that close what ``chosen`` leaves open, from those that follow it in the file."""
+    opened: list[str] = []  # the indents of the lines with braces that are open
+    for line in chosen:
+        for mark in re.sub("//.*|\"[^\"]*\"|= {}", "", line):
+            if mark == "{":
+                opened.append(_indent(line))
+            elif mark == "}":
+                opened.pop()
+    closing, at = [], 0
+    while opened:
+        indent = opened.pop()
+        start = at
+        while not following[at].startswith(indent + "}"):
+            at += 1
+        if any(line.strip() for line in following[start:at]):
+            closing.append(f"{indent}    // ...")
+        closing.append(following[at])
+        at += 1
+    return closing
+
+
+def tile_count(layer: int, images: int, side: int = 128) -> int:
+    """How many square tiles the layer's matrix of outputs has."""
+    conv = WORKLOADS["alexnet"].layer(layer)
+    return -(-conv.M // side) * -(-images * conv.E * conv.F // side)
 
 
 def function_name(symbol: str) -> str:
@@ -264,14 +371,19 @@ def environment(sources: Sources) -> Environment:
     jinja = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
     jinja.globals |= {name: getattr(sources, name) for name in CALLED}
     conv = WORKLOADS["alexnet"].layer(LAYER)
-    jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N)}
+    jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N), "tile_count": tile_count}
     jinja.filters |= {"figures": figures}
     return jinja
 
 
-def chapters(results: Path) -> list[Chapter]:
-    """The chapters; raises UsageError where a record or an excerpt is missing."""
-    named = environment(Sources(results))
+def commands(text: str) -> list[str]:
+    """The commands of a chapter that its reader types."""
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+def chapters(results: Path, *, with_answers: bool = True) -> list[Chapter]:
+    """The chapters, without what commands printed if asked; raises UsageError where a record or excerpt is missing."""
+    named = environment((Sources if with_answers else Unanswered)(results))
     book = []
     for path in templates():
         source = path.read_text()
@@ -291,8 +403,8 @@ def reflowed(text: str) -> str:
     return "".join(_filled(part) if _PARAGRAPH.match(part) else part for part in parts)
 
 
-# Anything but a table, heading, picture, list or code; and marks that would begin a list at the start of a line.
-_PARAGRAPH = re.compile(r"(?!```|\n|\||#|!|- |\d+\. |    |-{3})\S")
+# Anything but a table, heading, picture, list, tag or code; and marks that would begin a list at the start of a line.
+_PARAGRAPH = re.compile(r"(?!```|\n|\||#|!|<|- |\d+\. |    |-{3})\S")
 _BULLET = re.compile(r" ([-+*=#]|\d+\.) ")
 
 
@@ -313,7 +425,7 @@ def pages(results: Path) -> Iterator[tuple[str, str]]:
             around.append(f"[{book[number + 1].title} →]({book[number + 1].name}.md)")
         yield f"{chapter.name}.md", f"{chapter.text.rstrip()}\n\n---\n\n{' · '.join(around)}\n"
     contents = "\n".join(
-        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(book, 1)
+        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(book)
     )
     intro = environment(Sources(results)).get_template("README.md.j2").render()
     yield "README.md", reflowed(intro).replace("CONTENTS", contents)
@@ -328,8 +440,11 @@ def drawings(sources: Sources) -> dict[str, str]:
 
 
 def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The chapters and the contents as HTML pages, from their Markdown; drawings are part of the pages."""
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    """The chapters and the contents as HTML pages, from their Markdown; drawings are part of the pages.
+
+    The templates' tags stay, which fold answers.
+    """
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     for name, text in files.items():
         if not name.endswith(".md"):
             continue
