@@ -92,7 +92,7 @@ def first(_: Rates) -> Figure:
 
 def instruction(_: Rates) -> Figure:
     """The parts of an instruction, as it is printed."""
-    figure, axes = sheet(100, 30)
+    figure, axes = sheet(100, 25)
     parts = (  # left, width, text, what it is, colour
         (2, 10, "04a0", "address", PALE),
         (13, 8, "@P0", "only where\nP0 is true", SKY),
