@@ -208,7 +208,7 @@ class Sources:
     def results(self, *rows: tuple[str, str] | tuple[str, str, str]) -> str:
         """A table: for each rung predicted and measured time, against cuDNN, and a counter."""
         lines = [
-            "| kernel | predicted, ms | measured, ms | against cuDNN | the counter |",
+            "| kernel | predicted, ms | measured, ms | against cuDNN | counter |",
             "|---|---:|---:|---:|---|",
         ]
         for rung, metric, *entry in rows:

@@ -90,7 +90,7 @@ def test_a_chapter_has_its_parts(chapter):
     for term in chapter.explains:
         assert re.search(rf"\*\*[^*]*{re.escape(term)}[^*]*\*\*", " ".join(chapter.text.split()), re.IGNORECASE), term
     if chapter.name not in WITHOUT_TIMES:
-        assert "| kernel | predicted, ms | measured, ms | against cuDNN | the counter |" in chapter.text
+        assert "| kernel | predicted, ms | measured, ms | against cuDNN | counter |" in chapter.text
         assert "```cuda" in chapter.text
 
 
