@@ -1,9 +1,9 @@
 """The table of measured rungs that auto goes by."""
 
 import json
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
+
+import auto_table
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -13,11 +13,6 @@ from alexconv.shapes import WORKLOADS
 from alexconv.tune import measured
 from alexconv.tune.auto import contenders
 from alexconv.tune.measured import Request
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts" / "measure"))
-import auto_table
-
-sys.path.pop(0)
 
 LAYERS = {
     measured.name_of(request): request

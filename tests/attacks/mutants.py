@@ -1,6 +1,6 @@
 """Mutants of every rung: which of them are noticed, and by what?
 
-python scripts/attack/mutants.py results/trust/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--jobs 1]
+python tests/attacks/mutants.py results/trust/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--jobs 1]
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
 the CPU and runs on a small, odd, non-square shape with three images; if nothing notices it there, on further shapes
@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "kernels"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "kernels"))
 
 from test_arrivals import unguarded
 
