@@ -170,7 +170,7 @@ x, w = np.ones((1, 1, 3, 3), "f4"), np.ones((1, 1, 2, 2), "f4")
 shown = {
     "contract": [contract.title, contract.peer],
     "layer 1": frontier.class_part(measured, contract).splitlines()[2],
-    "goals": [goal.what for goal in frontier.goals(measured) if goal.number == 10],
+    "goals": [goal.subject for goal in frontier.goals(measured) if goal.number == 10],
     "page": [line for table in precision.CLASSES.values() for line in table().splitlines() if "`toy`" in line],
     "marker": look("direct-toy").marker,
     "peers": CONVOLVED,
