@@ -166,7 +166,8 @@ class Sources:
         """The names of cuDNN's kernels, in the order of their launches."""
         names = (f"`{function_name(symbol)}`" for symbol in self._fastest_cudnn(kind, layer)["kernels"])
         runs = [(name, len([*run])) for name, run in groupby(names)]
-        return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in runs)
+        times = {1: "", 2: " (twice)"}
+        return ", ".join(name + times.get(count, f" ({count} times)") for name, count in runs)
 
     def cudnn_workspace(self, kind: str, layer: int = LAYER) -> float:
         """The scratch memory of cuDNN, in MB."""

@@ -171,7 +171,7 @@ def test_excerpts_that_are_not_there_are_an_error():
 def test_the_kernels_of_cudnn_are_those_of_the_record():
     sources = book.Sources(ROOT / "results")
     kernels = sources.cudnn_kernels("fp32").split(", ")
-    assert kernels[:2] == ["`flip_filter`", "`fft2d_r2c_16x16` (2 times)"]
+    assert kernels[:2] == ["`flip_filter`", "`fft2d_r2c_16x16` (twice)"]
     assert kernels[-1] == "`fft2d_c2r_16x16`"
     assert sources.fft_size("fp32") == 16
     assert sources.fft_size("fp32", 2) == 32
