@@ -13,6 +13,7 @@ import pytest
 
 from alexconv.__main__ import COMMANDS
 from alexconv.errors import UsageError
+from alexconv.kernels.ladder import RUNGS
 from alexconv.reports import book
 from alexconv.reports.elements import Page
 from alexconv.reports.page import BOOK, PAGE, html
@@ -123,6 +124,19 @@ def test_what_commands_printed_is_on_record(chapter):
     for answer in typed:
         assert answer["status"] in (0, 1)
         assert answer["status"] == 0 or answer["command"].startswith((*CHECKS, "./first_kernel")), answer
+
+
+def test_predictions_that_commands_printed_are_those_of_the_records():
+    sources = book.Sources(ROOT / "results")
+    recording = json.loads(lzma.decompress((ROOT / "results" / book.EXERCISES).read_bytes()))["commands"]
+    text = "\n".join(answer["output"] for answer in recording)
+    printed = re.findall(
+        r"^alexnet layer (\d) N=128 (\S+) pageable on NVIDIA H200, predicted: (\S+) ms", text, re.MULTILINE
+    )
+    compared = {(rung, layer): ms for layer, rung, ms in printed if rung in RUNGS}
+    assert len(compared) > 10
+    for (rung, layer), ms in compared.items():
+        assert f"{sources.predicted(rung, int(layer)):.4g}" == ms, f"{rung}, layer {layer}: {RECORD}"
 
 
 def test_what_no_command_printed_is_an_error():
