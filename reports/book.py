@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from itertools import groupby
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -54,8 +55,20 @@ PLAIN = {  # counters in plain words
     "global_load_sectors_per_request": "32-byte sectors per load of a warp",
 }
 CALLED = (
-    *("ms", "predicted", "counter", "cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size", "error", "faster", "against_cudnn"),
-    *("rate", "roof", "memory_rate", "shared_rate", "results", "excerpt", "printed", "counted", "solution"),
+    *(
+        "ms",
+        "predicted",
+        "counter",
+        "cudnn",
+        "cudnn_kernels",
+        "cudnn_workspace",
+        "fft_size",
+        "error",
+        "faster",
+        "against_cudnn",
+    ),
+    *("rate", "roof", "memory_rate", "shared_rate", "results", "excerpt", "printed", "printed_ms", "counted"),
+    "solution",
 )
 FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
 PERCENT = ("throughput", "pipe", "slots", "occupancy")
@@ -258,7 +271,6 @@ class Sources:
         link = self.link(FOLDER / file) if folder == FOLDER else f"../../{file}"
         return f"```cuda\n{code}\n```\n\n[`{file if folder == ROOT else f'kernels/{file}'}`]({link})"
 
-
     def _output(self, command: str) -> list[str]:
         outputs = [output for typed, output in self._printed.items() if typed.startswith(command)]
         if len(outputs) != 1:
@@ -276,6 +288,14 @@ class Sources:
         if not chosen:
             raise UsageError(f"{command!r} printed nothing with {' or '.join(texts)}")
         return "\n".join(["```text", *chosen, "```"])
+
+    def printed_ms(self, command: str, text: str) -> float:
+        """The predicted time in the first line with a text that a command of the exercises printed."""
+        lines = self._output(command)
+        match = re.search(r"predicted: (\S+) ms", lines[_line_with(text, lines, 0, f"what {command!r} printed")])
+        if not match:
+            raise UsageError(f"{command!r} printed no prediction with {text!r}")
+        return float(match[1])
 
     def counted(self, command: str, text: str) -> int:
         """How many lines with a text a command of the exercises printed."""
@@ -298,6 +318,10 @@ class Unanswered(Sources):
         """Nothing."""
         return ""
 
+    def printed_ms(self, command: str, text: str) -> float:
+        """Not a number."""
+        return nan
+
 
 def _line_with(text: str, lines: Sequence[str], start: int, file: str) -> int:
     """The number of the first line with a text."""
@@ -315,7 +339,7 @@ def _closed(chosen: Sequence[str], following: Sequence[str]) -> list[str]:
     """The lines that close what ``chosen`` leaves open, from those that follow it in the file."""
     opened: list[str] = []  # the indents of the lines with braces that are open
     for line in chosen:
-        for mark in re.sub("//.*|\"[^\"]*\"|= {}", "", line):
+        for mark in re.sub('//.*|"[^"]*"|= {}', "", line):
             if mark == "{":
                 opened.append(_indent(line))
             elif mark == "}":
