@@ -26,6 +26,7 @@ from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.comparison import cudnn_of
+from alexconv.reports.excerpts import code_of, line_with
 from alexconv.reports.style import RC, svg_text
 from alexconv.shapes import WORKLOADS
 
@@ -55,20 +56,9 @@ PLAIN = {  # counters in plain words
     "global_load_sectors_per_request": "32-byte sectors per load of a warp",
 }
 CALLED = (
-    *(
-        "ms",
-        "predicted",
-        "counter",
-        "cudnn",
-        "cudnn_kernels",
-        "cudnn_workspace",
-        "fft_size",
-        "error",
-        "faster",
-        "against_cudnn",
-    ),
-    *("rate", "roof", "memory_rate", "shared_rate", "results", "excerpt", "printed", "printed_ms", "counted"),
-    "solution",
+    *("ms", "predicted", "counter", "error", "faster", "rate", "roof", "memory_rate", "shared_rate", "results"),
+    *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size"),
+    *("excerpt", "printed", "printed_ms", "counted", "solution"),
 )
 FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
 PERCENT = ("throughput", "pipe", "slots", "occupancy")
@@ -247,29 +237,12 @@ class Sources:
         return f"../../kernels/{path.relative_to(FOLDER)}"
 
     def excerpt(self, file: str, *pieces: tuple[str, ...]) -> str:
-        """Pieces of a kernel's file, or of an example's, with what they leave open closed, and ``// ...`` for the rest.
-
-        A piece is the line with a text, up to the next one with a second text if there is one; the first line is the
-        only one of the file with its text.  Raises UsageError where a piece is missing, or several lines may begin it.
-        """
-        folder = ROOT if file.startswith("examples/") else FOLDER
-        lines = (folder / file).read_text().splitlines()
-        begins = [number for number, line in enumerate(lines) if pieces[0][0] in line]
-        if len(begins) != 1:
-            raise UsageError(f"the book's excerpt: {len(begins)} lines of {file} have {pieces[0][0]!r}, not one")
-        chosen: list[str] = []
-        at = 0
-        for piece in pieces:
-            first = _line_with(piece[0], lines, at, file)
-            if chosen and first > at:
-                chosen.append(f"{_indent(lines[first])}// ...")
-            at = _line_with(piece[-1], lines, first, file) + 1
-            chosen += lines[first:at]
-        chosen += _closed(chosen, lines[at:])
-        width = min(len(_indent(line)) for line in chosen if line.strip() and line[0] != "#")
-        code = "\n".join(line if line[:1] == "#" else line[width:] for line in chosen)
-        link = self.link(FOLDER / file) if folder == FOLDER else f"../../{file}"
-        return f"```cuda\n{code}\n```\n\n[`{file if folder == ROOT else f'kernels/{file}'}`]({link})"
+        """Pieces of a kernel's file, or of an example's: see ``excerpts.code_of``."""
+        example = file.startswith("examples/")
+        path = (ROOT if example else FOLDER) / file
+        link = f"../../{file}" if example else self.link(path)
+        name = file if example else f"kernels/{file}"
+        return f"```cuda\n{code_of(path, name, pieces)}\n```\n\n[`{name}`]({link})"
 
     def _output(self, command: str) -> list[str]:
         outputs = [output for typed, output in self._printed.items() if typed.startswith(command)]
@@ -283,7 +256,7 @@ class Sources:
         With ``start`` only the lines from the first one with that text on, ``count`` of them.
         """
         lines = self._output(command)
-        first = _line_with(start, lines, 0, f"what {command!r} printed")
+        first = line_with(start, lines, 0, f"what {command!r} printed")
         chosen = [line.rstrip() for line in lines[first:] if not texts or any(text in line for text in texts)][:count]
         if not chosen:
             raise UsageError(f"{command!r} printed nothing with {' or '.join(texts)}")
@@ -292,7 +265,7 @@ class Sources:
     def printed_ms(self, command: str, text: str) -> float:
         """The predicted time in the first line with a text that a command of the exercises printed."""
         lines = self._output(command)
-        match = re.search(r"predicted: (\S+) ms", lines[_line_with(text, lines, 0, f"what {command!r} printed")])
+        match = re.search(r"predicted: (\S+) ms", lines[line_with(text, lines, 0, f"what {command!r} printed")])
         if not match:
             raise UsageError(f"{command!r} printed no prediction with {text!r}")
         return float(match[1])
@@ -321,40 +294,6 @@ class Unanswered(Sources):
     def printed_ms(self, command: str, text: str) -> float:
         """Not a number."""
         return nan
-
-
-def _line_with(text: str, lines: Sequence[str], start: int, file: str) -> int:
-    """The number of the first line with a text."""
-    for number in range(start, len(lines)):
-        if text in lines[number]:
-            return number
-    raise UsageError(f"the book's excerpt: no line of {file} after line {start} has {text!r}")
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
-
-
-def _closed(chosen: Sequence[str], following: Sequence[str]) -> list[str]:
-    """The lines that close what ``chosen`` leaves open, from those that follow it in the file."""
-    opened: list[str] = []  # the indents of the lines with braces that are open
-    for line in chosen:
-        for mark in re.sub('//.*|"[^"]*"|= {}', "", line):
-            if mark == "{":
-                opened.append(_indent(line))
-            elif mark == "}":
-                opened.pop()
-    closing, at = [], 0
-    while opened:
-        indent = opened.pop()
-        start = at
-        while not following[at].startswith(indent + "}"):
-            at += 1
-        if any(line.strip() for line in following[start:at]):
-            closing.append(f"{indent}    // ...")
-        closing.append(following[at])
-        at += 1
-    return closing
 
 
 def tile_count(layer: int, images: int, side: int = 128) -> int:

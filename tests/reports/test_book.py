@@ -170,7 +170,7 @@ def test_commands_of_exercises_have_the_options_that_they_use(chapter):
 def test_excerpts_that_are_not_there_are_an_error():
     sources = book.Sources(ROOT / "results")
     file = "single/direct.cu"
-    with pytest.raises(UsageError, match=r"0 lines of single/direct\.cu"):
+    with pytest.raises(UsageError, match=r"0 lines of kernels/single/direct\.cu"):
         sources.excerpt(file, ("no such line", "});"))
     with pytest.raises(UsageError, match="3 lines"):
         sources.excerpt(file, ("for (int", "});"))
