@@ -16,7 +16,7 @@ PAGES = sorted(
     ]
 )
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
-CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
