@@ -20,7 +20,7 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows.  ``long`` tables are left out of the Markdown page, which links to their CSV file instead.
+    """Columns and rows.  ``long`` tables are left out of the Markdown pages, which link to their CSV file instead.
 
     ``samples`` are each row's, in ms, drawn as its last column on the site.  ``filters`` names the columns that readers
     of the site can filter by, and ``chosen`` the initial choice.  A table without ``csv`` has no file: its numbers are
@@ -83,8 +83,7 @@ class Page:
     """A page of the site: its file is named after its key.
 
     ``kind`` is the list that it is in (``layer``, ``workload``, ``rung``, ``study``, ``topic``).  ``facts`` stand at
-    its top.  A cell equal to its ``name`` links to it.  The Markdown page leaves out a ``derived`` page, whose content
-    is on other pages too.
+    its top.  A cell equal to its ``name`` links to it.
     """
 
     key: str
@@ -93,7 +92,6 @@ class Page:
     text: str
     sections: list[Section]
     facts: list[tuple[str, str]] = field(default_factory=list)
-    derived: bool = False
     name: str = ""
 
     @property
@@ -120,6 +118,15 @@ def shown(cell: Cell) -> str:
 def exact(cell: Cell) -> str:
     """A cell for programs, with full precision; empty when missing."""
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+SOURCE = re.compile(r"(?:^| )(?:Runs?: |From `|CPU times: those of )")
+
+
+def sourced(text: str) -> tuple[str, str]:
+    """A caption's words, and the runs or files that it ends with."""
+    found = SOURCE.search(text)
+    return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
 
 
 ESCAPED = {"<": "&lt;", "](": "]\\("}

@@ -40,7 +40,6 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),
         ],
         facts_of(workload, layer),
-        derived=True,
         name=f"{workload} layer {layer}",
     )
 

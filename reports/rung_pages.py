@@ -41,7 +41,7 @@ def pages(measurements: Measurements, frontier: Frontier | None) -> Iterator[Pag
     reasons = Reasons(measurements)
     rows = Section("ladder", "The ladder", "", [rungs_table(measurements)])
     text = "From the naive kernel to the fastest: each starts from its parent and changes one thing."
-    yield Page("rungs", "topic", "All rungs", text, [rows], derived=True)
+    yield Page("rungs", "topic", "All rungs", text, [rows])
     for rung in measurements.ladder:
         yield page(measurements, frontier, reasons, rung)
 
@@ -83,7 +83,6 @@ def page(measurements: Measurements, frontier: Frontier | None, reasons: Reasons
         rung.idea[:1].upper() + rung.idea[1:] + ".",
         filled,
         facts,
-        True,
         rung.name,
     )
 

@@ -34,6 +34,8 @@ from alexconv.reports.measurements import measurements as measurements_of
 from alexconv.reports.published import ALEXNET_STUDY
 
 INDEX = "index"
+TABLES, FIGURES = "tables", "figures"  # folders beside the pages
+FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others are folded away
 KINDS = {  # the lists of pages, in the order of the index
     "layer": "Layers",
     "workload": "Workloads",
@@ -53,11 +55,6 @@ class Report:
     pages: list[Page]
     timed: bool
     headline: str = ""  # the result in a sentence or two; empty where nothing was timed
-
-    @property
-    def sections(self) -> list[Section]:
-        """The sections that are on no other page."""
-        return [section for page in self.pages if not page.derived for section in page.sections]
 
     def tables(self) -> Iterator[Table]:
         """All tables in order."""
@@ -115,7 +112,7 @@ def index_page(measurements: Measurements, found: Frontier | None, title: str) -
             item for item in ladder.section(measurements, workload, found).items if item.key == f"{workload}-ladder"
         ]
         sections = [Section("best", "Which kernel is best, and why", "", [best, *drawn])]
-    return Page(INDEX, "", title, "", sections, derived=True)
+    return Page(INDEX, "", title, "", sections)
 
 
 def with_items(*sections: Section) -> list[Section]:
