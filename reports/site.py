@@ -106,8 +106,7 @@ def index_page(measurements: Measurements, found: Frontier | None, title: str) -
     """Which kernel is best on which layer and why, and the ladder; the site's lists of pages follow."""
     sections = []
     for workload in measurements.workloads[:1] if measurements.timed else ():
-        name = f"{workload}: the fastest rung of each layer and class"
-        best = winners.table("best", name, measurements, found, workload, [*layer_numbers(workload)])
+        best = winners.brief_table(measurements, found, workload, layer_numbers(workload))
         drawn = [
             item for item in ladder.section(measurements, workload, found).items if item.key == f"{workload}-ladder"
         ]
