@@ -1,7 +1,7 @@
 "use strict";
 // Charts that a reader steps through; site.js has labelled(), SVG and the tables.
 
-const LEFT = 46, RIGHT = 12, TOP = 10, BOTTOM = 34, WIDTH = 720, HEIGHT = 380, BAR = 24, NAME = 190, MOST_BARS = 8;
+const LEFT = 46, RIGHT = 12, TOP = 10, BOTTOM = 34, LEAST_WIDTH = 340, WIDTH = 720, HEIGHT = 380, BAR = 24, NAME = 160, MOST_BARS = 8;
 
 function node(parent, name, attributes, text) {
   const found = parent.appendChild(document.createElementNS(SVG, name));
@@ -9,9 +9,10 @@ function node(parent, name, attributes, text) {
   if (text !== undefined) found.textContent = text;
   return found;
 }
+const room = figure => Math.max(LEAST_WIDTH, Math.min(WIDTH, figure.querySelector(".scroll").clientWidth || WIDTH));
 function drawing(figure, height, label) {
   const svg = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label })) svg.setAttribute(key, value);
+  for (const [key, value] of Object.entries({ viewBox: `0 0 ${room(figure)} ${height}`, role: "img", "aria-label": label })) svg.setAttribute(key, value);
   figure.querySelector(".scroll").replaceChildren(svg);
   return svg;
 }
@@ -71,31 +72,32 @@ function roofline(figure, data) {
   }
 
   function draw(points, chosen) {
+    const width = room(figure), right = width - RIGHT;
     const xs = points.map(each => each.x), ys = points.map(each => each.y);
     const low = [Math.min(...xs) / 3, Math.min(...ys) / 2], high = [Math.max(...xs) * 3, Math.max(...data.roofs.map(roof => roof.rate)) * 1.6];
     const span = (value, i) => (Math.log(value) - Math.log(low[i])) / (Math.log(high[i]) - Math.log(low[i]));
-    const x = value => LEFT + span(value, 0) * (WIDTH - LEFT - RIGHT), y = value => HEIGHT - BOTTOM - span(value, 1) * (HEIGHT - TOP - BOTTOM);
+    const x = value => LEFT + span(value, 0) * (right - LEFT), y = value => HEIGHT - BOTTOM - span(value, 1) * (HEIGHT - TOP - BOTTOM);
     const svg = drawing(figure, HEIGHT, `Roofline of layer ${layer.value}: ${points.length} points; chosen: ${chosen?.name}`);
     for (let i = 0; i < 2; i++)
       for (let power = Math.ceil(Math.log10(low[i])); power <= Math.log10(high[i]); power++) {
         const value = 10 ** power, text = value >= 1 ? String(value) : value.toPrecision(1);
         if (i) {
-          node(svg, "line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), class: "grid" });
+          node(svg, "line", { x1: LEFT, x2: right, y1: y(value), y2: y(value), class: "grid" });
           node(svg, "text", { x: LEFT - 6, y: y(value) + 4, class: "end" }, text);
         } else {
           node(svg, "line", { x1: x(value), x2: x(value), y1: TOP, y2: HEIGHT - BOTTOM, class: "grid" });
           node(svg, "text", { x: x(value), y: HEIGHT - BOTTOM + 15, class: "middle" }, text);
         }
       }
-    node(svg, "text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, class: "middle" }, "FLOP per byte");
+    node(svg, "text", { x: (LEFT + width) / 2, y: HEIGHT - 4, class: "middle" }, "FLOP per byte");
     node(svg, "text", { x: LEFT + 4, y: TOP + 10 }, "TFLOP/s");
     for (const roof of data.roofs) {
       const own = roof.name === chosen?.roof, ridge = roof.rate / data.bandwidth;
       const start = Math.max(low[0], low[1] / data.bandwidth);
       const corner = Math.min(Math.max(ridge, start), high[0]);
       const slope = ridge > start ? `M${x(start)} ${y(start * data.bandwidth)}L${x(corner)} ${y(Math.min(roof.rate, corner * data.bandwidth))}` : `M${x(low[0])} ${y(roof.rate)}`;
-      node(svg, "path", { d: `${slope}${ridge < high[0] ? `H${WIDTH - RIGHT}` : ""}`, class: own ? "roof own" : "roof" });
-      if (own) node(svg, "text", { x: x(corner) + 6, y: y(roof.rate) - 5 }, `${roof.name}: ${digits(roof.rate)} TFLOP/s`);
+      node(svg, "path", { d: `${slope}${ridge < high[0] ? `H${right}` : ""}`, class: own ? "roof own" : "roof" });
+      if (own) node(svg, "text", { x: Math.min(x(corner) + 6, right - 160), y: y(roof.rate) - 5 }, `${roof.name}: ${digits(roof.rate)} TFLOP/s`);
     }
     const parent = chosen && data.points.find(each => each.layer === chosen.layer && each.name === chosen.parent);
     if (parent && points.includes(parent)) node(svg, "line", { x1: x(parent.x), y1: y(parent.y), x2: x(chosen.x), y2: y(chosen.y), class: "step" });
@@ -107,7 +109,10 @@ function roofline(figure, data) {
       node(mark, "title", {}, `${each.name}: ${digits(each.ms)} ms, ${digits(each.y)} TFLOP/s`);
       if (!each.peer) mark.onclick = () => choose(rungs.indexOf(each));
     }
-    if (chosen) node(svg, "text", { x: Math.min(x(chosen.x) + 12, WIDTH - 150), y: y(chosen.y) + 4, class: "name" }, chosen.name);
+    if (chosen) {
+      const left = x(chosen.x) > width / 2;
+      node(svg, "text", { x: x(chosen.x) + (left ? -12 : 12), y: y(chosen.y) + 4, class: left ? "name end" : "name" }, chosen.name);
+    }
   }
   choose(0);
 }
@@ -132,7 +137,7 @@ function batches(figure, data) {
     const svg = drawing(figure, bars.length * BAR + 8, `Kernel times at N = ${N}, ${kind.value}`);
     const most = Math.max(...bars.map(each => each.ms));
     bars.forEach((each, i) => {
-      const y = 4 + i * BAR, width = Math.max(2, each.ms / most * (WIDTH - NAME - 90));
+      const y = 4 + i * BAR, width = Math.max(2, each.ms / most * (room(figure) - NAME - 70));
       node(svg, "text", { x: NAME - 8, y: y + 15, class: "end" }, each.name);
       node(svg, "rect", { x: NAME, y: y + 3, width, height: BAR - 6, ...(each.colour ? { fill: each.colour } : { class: "peer" }) });
       node(svg, "text", { x: NAME + width + 6, y: y + 15 }, `${digits(each.ms)} ms`);
