@@ -27,7 +27,7 @@ SEARCH = "search.js"
 PAGE = f"{INDEX}.html"
 ASSETS = ("site.css", "site.js")
 BOOK = "book/index.html"
-MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open
+MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open; of one that is on the page
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
 
@@ -113,7 +113,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "choosable": lambda table: bool(table.filters) or len(table.rows) >= LEAST_CHOSEN,
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
-    environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_COLUMNS": MOST_COLUMNS}
+    environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
     found = {}
@@ -187,8 +187,8 @@ def folded(table: Table) -> bool:
 
 
 def broad(table: Table) -> bool:
-    """Whether a table is too wide for print, which names its CSV file instead."""
-    return len(table.columns) > MOST_COLUMNS
+    """Whether a table is too wide for a page, which links to its CSV file instead."""
+    return table.csv and len(table.columns) > MOST_COLUMNS
 
 
 def short(table: Table) -> bool:
