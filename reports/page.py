@@ -16,8 +16,9 @@ from markupsafe import Markup, escape
 
 from alexconv.errors import UsageError
 from alexconv.records.statistics import summarize
-from alexconv.reports.elements import Cell, Code, Plot, Table, exact, shown, sourced
+from alexconv.reports.elements import LEAD, Cell, Plot, Table, exact, shown, sourced
 from alexconv.reports.links import name_in, page_links
+from alexconv.reports.listing import listing
 from alexconv.reports.markdown import markdown_pages
 from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, Report
 from alexconv.reports.style import RC, save_png, settle, svg_text
@@ -102,7 +103,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "sort_key": sort_key,
         "prose": prose,
         "sourced": sourced,
-        "source": source,
+        "listing": listing,
         "strip": strip,
     }
     environment.tests |= {
@@ -113,7 +114,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "choosable": lambda table: bool(table.filters) or len(table.rows) >= LEAST_CHOSEN,
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
-    environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS}
+    environment.globals |= {"LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
     found = {}
@@ -162,17 +163,6 @@ def strip(samples: Sequence[float]) -> str:
         return ""
     found = summarize(samples)
     return " ".join(f"{value:.5g}" for value in (found.median, found.low, found.high, *samples))
-
-
-def source(code: Code) -> Markup:
-    """A source file's lines, with those that a diff adds and removes marked."""
-    if not code.diff:
-        return escape(code.text)
-    marks = {"+": Markup("<b>{}</b>"), "-": Markup("<i>{}</i>")}
-    lines = [
-        (marks[line[:1]].format(line) if line[:1] in marks else escape(line) + "\n") for line in code.text.splitlines()
-    ]
-    return Markup("").join(lines)
 
 
 def prose(text: str) -> Markup:
