@@ -16,6 +16,7 @@ class Faster(float):
 
 
 MISSING = "–"
+LEAD = "lead"  # the section that stands beside a page's facts
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of a source file, or with ``diff`` their difference to another's."""
+    """A source file, or its difference to the text ``before``."""
 
     key: str
     title: str
     caption: str
     text: str
-    diff: bool = False
+    before: str | None = None
 
 
 @dataclass(frozen=True)

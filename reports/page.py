@@ -16,8 +16,9 @@ from markupsafe import Markup, escape
 
 from alexconv.errors import UsageError
 from alexconv.records.statistics import summarize
-from alexconv.reports.elements import Cell, Code, Plot, Table, exact, shown, sourced
+from alexconv.reports.elements import LEAD, Cell, Plot, Table, exact, shown, sourced
 from alexconv.reports.links import name_in, page_links
+from alexconv.reports.listing import listing
 from alexconv.reports.markdown import markdown_pages
 from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, Report
 from alexconv.reports.style import RC, save_png, settle, svg_text
@@ -27,7 +28,7 @@ SEARCH = "search.js"
 PAGE = f"{INDEX}.html"
 ASSETS = ("site.css", "site.js", "charts.js")
 BOOK = "book/index.html"
-MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open
+MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open; of one that is on the page
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
 
@@ -102,7 +103,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "sort_key": sort_key,
         "prose": prose,
         "sourced": sourced,
-        "source": source,
+        "listing": listing,
         "strip": strip,
         "json": json_text,
     }
@@ -115,7 +116,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "charted": lambda page: any(section.charts for section in page.sections),
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
-    environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_COLUMNS": MOST_COLUMNS}
+    environment.globals |= {"LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
     found = {}
@@ -166,17 +167,6 @@ def strip(samples: Sequence[float]) -> str:
     return " ".join(f"{value:.5g}" for value in (found.median, found.low, found.high, *samples))
 
 
-def source(code: Code) -> Markup:
-    """A source file's lines, with those that a diff adds and removes marked."""
-    if not code.diff:
-        return escape(code.text)
-    marks = {"+": Markup("<b>{}</b>"), "-": Markup("<i>{}</i>")}
-    lines = [
-        (marks[line[:1]].format(line) if line[:1] in marks else escape(line) + "\n") for line in code.text.splitlines()
-    ]
-    return Markup("").join(lines)
-
-
 def prose(text: str) -> Markup:
     """A text with backticked parts as code elements."""
     code = Markup("<code>{}</code>")
@@ -189,8 +179,8 @@ def folded(table: Table) -> bool:
 
 
 def broad(table: Table) -> bool:
-    """Whether a table is too wide for print, which names its CSV file instead."""
-    return len(table.columns) > MOST_COLUMNS
+    """Whether a table is too wide for a page, which links to its CSV file instead."""
+    return table.csv and len(table.columns) > MOST_COLUMNS
 
 
 def short(table: Table) -> bool:

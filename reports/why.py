@@ -124,10 +124,6 @@ class Reasons:
         flops = 2 * point.conv.macs(point.N)
         return float(100 * flops / ms * MS / min(roof.rate, rate * flops / point.compulsory_bytes))
 
-    def brief(self, point: Measured) -> str:
-        """What the rung does, and its roof."""
-        return "; ".join(filter(None, (point.rung.idea, self.roof_text(point)))) if point.rung else ""
-
     def roof_text(self, point: Measured) -> str:
         """The share of its roof, in words; empty where it is not known."""
         roof, share = roof_of(point.rung, self.roofs), self.share_of_roof(point)

@@ -24,7 +24,9 @@ from alexconv.reports.measurements import Measured, Measurements, kernels_alone
 from alexconv.reports.peer_kernels import plan_of
 from alexconv.reports.why import Reasons
 
-INDEX_COLUMNS = ("layer", "class", "fastest rung", "ms", "cuDNN, ms", "than cuDNN", "why", "cuDNN's algorithm")
+INDEX_COLUMNS = (
+    *("layer", "class", "fastest rung", "ms", "than cuDNN", "why", "% of roofline", "cuDNN, ms", "cuDNN's algorithm"),
+)
 COLUMNS = ("class", "N", "fastest rung", "ms", "cuDNN, ms", "than cuDNN", "95 %", "why")
 MINOR = ("95 %", "samples")  # of columns
 
@@ -120,9 +122,10 @@ def brief_table(measurements: Measurements, frontier: Frontier | None, workload:
     for winner in every:
         point, peer = winner.point, winner.peer
         plan = plan_of(peer)
-        times = hot(point), hot(peer), speed(hot(point), hot(peer))
+        share, idea = reasons.share_of_roof(point), point.rung.idea if point.rung else None
         place = f"{workload} layer {point.layer}", winner.contract.name, point.label
-        rows.append((*place, *times, reasons.brief(point), plan.brief if plan else None))
+        ours = hot(point), speed(hot(point), hot(peer)), idea, share and round(share)
+        rows.append((*place, *ours, hot(peer), plan.brief if plan else None))
     files = dict.fromkeys(point_file(frontier, winner) for winner in every)
     caption = (
         f"N={N}, medians of kernel time. cuDNN: its faster layout, same run; its algorithm by its kernels' names. "

@@ -37,7 +37,8 @@ QUIET = (
     "--enable-logging=stderr",
 )
 TIME_MS = 20_000  # of the page's own clock
-PHONE, DESKTOP = 390, 1280
+PHONE, DESKTOP, WIDE = 390, 1280, 1440
+AT_ONCE = 12  # pages in one browser
 MOST_NODES = 10_000  # of a page whose tables are all opened
 MOST_ROWS = 64  # of a table before it is asked for more
 
@@ -101,6 +102,19 @@ const looked = page => {
   words.value = "vector channels";
   words.dispatchEvent(new Event("input"));
   return { first, second, third, fourth: rows(), told: article.querySelector("output").textContent };
+};
+"""
+
+# Opens all tables, and returns the ids of those that are wider than their place.
+CUT = """
+const looked = page => {
+  for (const details of page.querySelectorAll("details")) {
+    details.open = true;
+    details.dispatchEvent(new Event("toggle"));
+  }
+  const blocks = [...page.querySelectorAll("article .scroll:has(table)")];
+  const cut = blocks.filter(block => block.scrollWidth > block.clientWidth + 1);
+  return { tables: blocks.length, cut: cut.map(block => block.closest("article").id) };
 };
 """
 
@@ -259,6 +273,17 @@ def test_nothing_is_wider_than_the_screen(
     assert sum(seen["figures"] for seen in found.values()) > 40
 
 
+def test_no_table_is_cut_on_a_wide_screen(repository_site: Path) -> None:
+    names = sorted(path.name for path in repository_site.glob("*.html"))
+    tables, cut = 0, []
+    for first in range(0, len(names), AT_ONCE):
+        seen = framed(repository_site, names[first:][:AT_ONCE], WIDE, CUT, f"cut-{first}")
+        tables += sum(page["tables"] for page in seen.values())
+        cut += [(name, key) for name, page in seen.items() for key in page["cut"]]
+    assert len(names) > 70 and tables > 300
+    assert cut == []
+
+
 def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(
     site: Path, probed: dict[int, dict[str, Any]]
 ) -> None:
@@ -345,13 +370,13 @@ def test_every_heading_on_paper_has_its_content_or_names_the_file(printed: dict[
     assert "launches" in seen["pointers"]
 
 
-def test_a_table_too_broad_for_paper_names_its_file_there(site: Path) -> None:
+def test_a_table_too_broad_for_a_page_links_to_its_file(site: Path) -> None:
     tables = [Table(f"of-{size}", "title", "", ("column",) * size, [(1.0,) * size]) for size in (24, 25)]
     made = Page("broad", "topic", "title", "", [Section("all", "all", "", list(tables))])
     (site / "broad.htm").write_text(write_html(Report("title", [], [], [made], True), {})["broad.html"])
     seen = on_paper(site, ["broad.htm"], "true", "broad")["broad.htm"]
-    assert list(seen["pointers"]) == ["of-25"]
-    assert seen["bare"] == seen["doubled"] == []
+    assert (seen["blocks"], seen["bare"], seen["pointers"]) == (1, [], {})
+    assert '1 rows, 25 columns: <a href="tables/of-25.csv">' in (site / "broad.htm").read_text()
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="no pdftotext found: apt-get install poppler-utils")
