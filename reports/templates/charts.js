@@ -149,5 +149,113 @@ function batches(figure, data) {
   show();
 }
 
+// ---- How a rung works: a step at a time, by a slider or by itself.
+
+const STEP_MS = 350;
+
+function stepped(figure, last, name, show) {  // show(step) draws a step and returns what it says
+  const bar = figure.querySelector(".tools"), panel = figure.querySelector(".panel");
+  const slider = labelled(bar, name, "input");
+  Object.assign(slider, { type: "range", min: 0, max: last, step: 1, value: 0 });
+  let timer = 0;
+  const play = button(bar, "Play", () => {
+    if (timer) return stop();
+    if (slider.value === slider.max) slider.value = "0";
+    play.textContent = "Pause";
+    timer = setInterval(() => { slider.stepUp(); update(); if (slider.value === slider.max) stop(); }, STEP_MS);
+  });
+  function stop() { clearInterval(timer); timer = 0; play.textContent = "Play"; }
+  function update() {
+    panel.replaceChildren();
+    paragraph(panel, show(Number(slider.value)));
+  }
+  slider.oninput = () => { stop(); update(); };
+  update();
+}
+const box = (svg, x, y, width, height, kind, text) => {
+  node(svg, "rect", { x, y, width, height, class: `box ${kind}` });
+  if (text) node(svg, "text", { x: x + width / 2, y: y + height / 2 + 4, class: "middle" }, text);
+};
+
+function tile(figure, data) {
+  const steps = Math.ceil(data.K / data.depth), shown = Math.min(steps, 24) - 1;
+  stepped(figure, shown, "step", step => {
+    const width = room(figure), svg = drawing(figure, 330, `A tile of ${data.tile.join(" by ")}; step ${step + 1}`);
+    const size = Math.min(210, width - 130), left = 100, top = 100, deep = 70, slab = deep / (shown + 1);
+    box(svg, left - deep - 8, top, deep, size, "pale");
+    box(svg, left, top - deep - 8, size, deep, "pale");
+    box(svg, left - deep - 8 + step * slab, top, slab, size, "busy");
+    box(svg, left, top - deep - 8 + step * slab, size, slab, "busy");
+    for (let row = 0; row < data.parts[0]; row++)
+      for (let column = 0; column < data.parts[1]; column++)
+        box(svg, left + column * size / data.parts[1], top + row * size / data.parts[0], size / data.parts[1], size / data.parts[0], "done");
+    const own = [size * data.part[0] / data.tile[0], size * data.part[1] / data.tile[1]];
+    if (own[0] * own[1] < size * size / 4) box(svg, left, top, own[1], own[0], "busy");
+    node(svg, "text", { x: left - deep - 8, y: top + size + 16 }, `${data.tile[0]} ${data.rows[0]}`);
+    node(svg, "text", { x: left + size, y: 16, class: "end" }, `${data.tile[1]} ${data.columns[0]}`);
+    return `Step ${step + 1} of ${steps}: taps ${step * data.depth} to ${Math.min(data.K, (step + 1) * data.depth) - 1} of ${data.K}. `
+      + `${data.parts[0] * data.parts[1]} ${data.of}; a ${data.worker} keeps ${data.part[0]} × ${data.part[1]} sums in registers. `
+      + `The whole product: ${data.rows[1]} ${data.rows[0]} × ${data.columns[1]} ${data.columns[0]}.`;
+  });
+}
+
+function ring(figure, data) {
+  const ahead = data.stages - 1, columns = Math.min(data.steps, 4 * data.stages), high = 30, left = 62;
+  stepped(figure, columns - 1, "step", step => {
+    const svg = drawing(figure, data.stages * high + 40, `Stages at step ${step}`), wide = (room(figure) - left - 8) / columns;
+    for (let stage = 0; stage < data.stages; stage++) {
+      const y = 8 + stage * high;
+      node(svg, "text", { x: 4, y: y + 18 }, `stage ${stage}`);
+      for (let item = stage; item < columns + ahead; item += data.stages) {
+        const from = Math.max(0, item - ahead), to = Math.min(item, columns);
+        if (to > from) box(svg, left + from * wide, y + 3, (to - from) * wide, high - 6, from <= step && step < to ? "pale chosen" : "pale");
+        if (item < columns) box(svg, left + item * wide, y + 3, wide, high - 6, item === step ? "busy chosen" : "busy", wide > 16 ? String(item) : "");
+      }
+    }
+    const end = 8 + data.stages * high;
+    node(svg, "line", { x1: left + (step + .5) * wide, x2: left + (step + .5) * wide, y1: 4, y2: end, class: "step" });
+    node(svg, "text", { x: left, y: end + 20 }, `time; dark: ${data.products}, pale: ${data.copies}`);
+    const flying = [...Array(ahead).keys()].map(i => step + 1 + i).filter(item => item < data.steps);
+    return `Step ${step} of ${data.steps}: K tile ${step} is multiplied in stage ${step % data.stages}`
+      + (flying.length > 1 ? `, K tiles ${flying[0]} to ${flying[flying.length - 1]} are in flight.` : flying.length ? `, K tile ${flying[0]} is in flight.` : ".");
+  });
+}
+
+function waves(figure, data) {
+  const full = Math.floor(data.tiles / data.slots), rest = data.tiles % data.slots, parts = 8;
+  const end = data.cut ? data.tiles / data.slots : Math.ceil(data.tiles / data.slots), last = Math.ceil(end * parts);
+  stepped(figure, last, "time", step => {
+    const time = Math.min(end, step / parts), high = 80, svg = drawing(figure, Math.ceil(end) * high + 30, `Blocks at wave ${time}`);
+    const left = 40, wide = (room(figure) - left - 8) / data.slots;
+    for (let wave = 0; wave < end; wave++) {
+      node(svg, "text", { x: 4, y: 20 + wave * high }, `${wave + 1}`);
+      const share = data.cut && wave === full ? rest / data.slots : 1, slots = wave < full || data.cut ? data.slots : rest;
+      const done = Math.max(0, Math.min(share, time - wave));
+      node(svg, "rect", { x: left, y: 8 + wave * high, width: slots * wide, height: share * high - 3, class: "box pale" });
+      if (done) node(svg, "rect", { x: left, y: 8 + wave * high, width: slots * wide, height: done * high - 3, class: "box busy" });
+    }
+    for (let slot = 0; slot <= data.slots; slot += Math.ceil(4 / wide)) node(svg, "line", { x1: left + slot * wide, x2: left + slot * wide, y1: 8, y2: 8 + end * high, class: "grid" });
+    const running = time >= end ? 0 : time < full || data.cut ? data.slots : rest;
+    return `${data.tiles} tiles, ${data.slots} blocks at a time: ${end.toFixed(2)} waves. At ${time.toFixed(2)}: ${running} blocks run. `
+      + `${(100 * data.tiles / data.slots / end).toFixed(0)} % of the time of all blocks is work.`;
+  });
+}
+
+function winograd(figure, data) {
+  stepped(figure, data.tiles - 1, "tile", step => {
+    const inputs = data.row + data.taps - 1, first = step * data.outputs, outputs = Math.min(data.outputs, data.row - first);
+    const svg = drawing(figure, 150, `Winograd tile ${step}`), wide = (room(figure) - 70) / inputs;
+    const row = (y, name, count, from, to, skip) => {
+      node(svg, "text", { x: 4, y: y + 20 }, name);
+      for (let i = 0; i < count; i++) box(svg, 62 + (i + skip) * wide, y, wide - 2, 30, from <= i && i < to ? "busy" : "pale");
+    };
+    row(8, "inputs", inputs, first, first + data.points, 0);
+    row(58, "products", data.points, 0, data.points, first);
+    row(108, "outputs", data.row, first, first + outputs, (data.taps - 1) / 2);
+    return `Tile ${step + 1} of ${data.tiles}: ${data.points} inputs, ${data.points} products with the transformed filter, ${outputs} outputs; `
+      + `directly ${data.outputs} outputs of ${data.taps} taps take ${data.outputs * data.taps} products.`;
+  });
+}
+
 for (const figure of document.querySelectorAll(".chart"))
-  ({ roofline, batches })[figure.dataset.kind](figure, JSON.parse(figure.querySelector("script").textContent));
+  ({ roofline, batches, tile, ring, waves, winograd })[figure.dataset.kind](figure, JSON.parse(figure.querySelector("script").textContent));

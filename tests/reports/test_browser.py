@@ -191,6 +191,15 @@ const looked = page => {
   });
 };
 """
+# Moves each diagram's slider to its end.
+ENDED = """
+const looked = page => Object.fromEntries([...page.querySelectorAll(".chart")].map(figure => {
+  const slider = figure.querySelector("input");
+  slider.value = slider.max;
+  slider.dispatchEvent(new Event("input"));
+  return [figure.dataset.kind, [figure.querySelector(".panel").textContent, figure.querySelectorAll("rect").length]];
+}));
+"""
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
 SMALLEST_PX = 8  # 6 pt
 
@@ -331,6 +340,16 @@ def test_a_slider_shows_the_fastest_kernels_of_each_batch_size(site: Path) -> No
         assert told.startswith(f"N = {N}: {fastest}, ")
         assert texts[texts.index(fastest) + 1] == ms
         assert ("cuDNN NCHW fp32" in texts) == (N == 128)
+
+
+def test_diagrams_reach_their_last_step(site: Path) -> None:
+    names = ["rung-wgmma-split.html", "rung-igemm-stream-k.html", "rung-wgmma-winograd.html"]
+    seen = framed(site, names, DESKTOP, ENDED, "ended")
+    assert [set(seen[name]) for name in names] == [{"tile", "ring", "waves"}, {"ring", "waves"}, {"winograd"}]
+    assert "At 2.00: 0 blocks run" in seen[names[0]]["waves"][0]
+    assert "100 % of the time" in seen[names[1]]["waves"][0]
+    assert seen[names[2]]["winograd"][0].startswith("Tile 3 of 3: 7 inputs, 7 products")
+    assert all(rectangles > 3 for drawn in seen.values() for _, rectangles in drawn.values())
 
 
 def test_the_search_finds_a_table_by_its_title(site: Path) -> None:
