@@ -64,8 +64,8 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
     caption = (
         "Share of the roofline: achieved rate over the lower of two roofs, the memory's at the compulsory intensity "
-        f"and the rung's own unit's. {note} None for peers, whose algorithm is not on record, and for "
-        f"Winograd, which computes fewer products than are counted here. {runs}"
+        f"and the rung's own unit's. {note} None for Winograd and peers: "
+        f"their algorithms (of cuDNN: on the layers' pages) compute other products than are counted here. {runs}"
     )
     return [
         *items,
