@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from alexconv.reports import charts, cudnn, winners
+from alexconv.reports import charts, cudnn, findings, winners
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import Frontier, interval
 from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table
@@ -69,7 +69,7 @@ def ladder(measurements: Measurements, frontier: Frontier | None, workload: str,
         f"grey line: best so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
     )
     draw = partial(charts.ladder, climbed, unit, lines, bests)
-    title = f"{workload}, layer {layer}: the ladder, N={N}"
+    title = findings.titled(f"{workload}, layer {layer}, the ladder, N={N}", findings.climb(climbed))
     plot = Plot(f"layer-{workload}-{layer}-ladder", title, caption, draw, wide=True)
     return [plot, records_table(measurements, workload, layer, climbed)]
 
