@@ -4,7 +4,7 @@
 # make report         tables and figures of the same: README.md, docs/
 # make test           tests; what needs a tool that is missing is skipped, with the reason
 # make lint           linters and types; another version than LOCK's may judge otherwise
-# make attack         all trials of tests/attacks and scripts/attack, an hour or two; docs/trust.md and course.md
+# make attack         all trials of tests/attacks, an hour or two; docs/trust.md and course.md
 # make dist           source distribution and wheel into dist/, reproducible byte for byte
 # make lock           regenerate .ci/lock.txt: the versions, with their hashes, that CI tests
 # make advisories     known advisories about these versions
@@ -81,9 +81,9 @@ attack: $(READY) tools
 	ALEXCONV_ATTACK=36 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
 		$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m "not gpu" --timeout 7200 \
 		tests/attacks tests/cluster/test_cluster.py tests/check/test_false_alarms.py
-	$(BIN)/python scripts/attack/mutants.py results/trust/mutants.jsonl --jobs $(CORES)
-	$(BIN)/python scripts/attack/hazard_mutants.py
-	$(BIN)/python scripts/attack/course_submissions.py
+	$(BIN)/python tests/attacks/mutants.py results/trust/mutants.jsonl --jobs $(CORES)
+	$(BIN)/python tests/attacks/hazard_mutants.py
+	$(BIN)/python tests/attacks/course_submissions.py
 	$(BIN)/python -m alexconv.reports.build
 
 dist: $(READY)

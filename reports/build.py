@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 
+from alexconv.cli import recorded_times
 from alexconv.errors import UsageError
 from alexconv.options import exits_cleanly
 from alexconv.predict import page as prediction
 from alexconv.records.compressed import files_in
 from alexconv.records.profiles import comparison
+from alexconv.records.store import read
 from alexconv.reports import (
     book,
     commands,
@@ -43,6 +45,7 @@ MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and co
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
 RACE = Path("host", "race.cast")  # the recording of a race that is found without a GPU
 GPU = Path("alexconv", "predict", "gpus", "h200.toml")
+TIMES = Path("alexconv", "cli", recorded_times.FILE.name)
 
 Parts = Mapping[str, str]  # what stands between a page's markers, by their names
 
@@ -91,6 +94,8 @@ def texts(report: Report) -> dict[Path, str]:
     files[TERMINAL / "race.svg"] = recording.picture(RESULTS / RACE)
     files |= {BOOK / name: text for name, text in book.pages(RESULTS)}
     files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
+    (main_job,) = files_in(RESULTS, SCREENS["run-gpu"])
+    files[TIMES] = recorded_times.text_of(read([main_job]), main_job.as_posix())
     files |= {REPORT / name: text for name, text in markdown_pages(report, SOURCES).items()}
     tables = (item for item in items_of(report) if isinstance(item, Table) and in_file(item))
     return files | {REPORT / TABLES / f"{table.key}.csv": csv_text(table) for table in tables}

@@ -70,6 +70,20 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """What the site's charts.js draws from data that JSON can hold; ``kind`` names the function.
+
+    Only the site has it: its numbers are in other items too.
+    """
+
+    key: str
+    title: str
+    caption: str
+    kind: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class Section:
     """A titled part of the report; one without items and text is left out."""
 
@@ -78,6 +92,7 @@ class Section:
     text: str
     items: list[Table | Plot] = field(default_factory=list)
     code: list[Code] = field(default_factory=list)  # after the items
+    charts: list[Chart] = field(default_factory=list)  # before them
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from alexconv.reports import charts, cudnn, findings, winners
+from alexconv.reports import charts, cudnn, findings, interactive, winners
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import Frontier, interval
 from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table
@@ -30,6 +30,7 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
     key = f"layer-{workload}-{layer}"
     best = winners.table(measurements, frontier, workload, layer)
     items: list[Table | Plot] = [best] if best.rows else []
+    slider = interactive.batches(measurements, frontier, workload, layer)
     theirs = cudnn.section(frontier, layer) if workload == WORKLOAD else None
     return Page(
         key,
@@ -37,7 +38,7 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
         f"{workload}, layer {layer}",
         "",
         [
-            Section("best", "Which kernel is best, and why", "", items),
+            Section("best", "Which kernel is best, and why", "", items, charts=slider),
             *([theirs] if theirs and theirs.items else []),
             Section("ladder", "The ladder on this layer", "", ladder(measurements, frontier, workload, layer)),
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),

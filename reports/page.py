@@ -26,7 +26,7 @@ from alexconv.reports.style import RC, save_png, settle, svg_text
 TEMPLATES = Path(__file__).parent / "templates"
 SEARCH = "search.js"
 PAGE = f"{INDEX}.html"
-ASSETS = ("site.css", "site.js")
+ASSETS = ("site.css", "site.js", "charts.js")
 BOOK = "book/index.html"
 MOST_OPEN_LINES = 128  # of a source file
 MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open; of one that is on the page
@@ -106,6 +106,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "sourced": sourced,
         "listing": listing,
         "strip": strip,
+        "json": json_text,
     }
     environment.tests |= {
         "table": lambda item: isinstance(item, Table),
@@ -113,6 +114,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "short": short,
         "broad": broad,
         "choosable": lambda table: bool(table.filters) or len(table.rows) >= LEAST_CHOSEN,
+        "charted": lambda page: any(section.charts for section in page.sections),
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
     environment.globals |= {"LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS}
@@ -189,14 +191,19 @@ def short(table: Table) -> bool:
 
 
 def cells_json(table: Table, links: Mapping[str, str], here: str) -> str:
-    """The rows' texts, links and samples as JSON that cannot end its script element."""
+    """The rows' texts, links and samples as JSON."""
     rows: list[list[object]] = []
     for row in table.rows:
         hrefs = [link_of(cell, links, here) for cell in row]
         rows.append([[shown(cell), href] if href else shown(cell) for cell, href in zip(row, hrefs, strict=True)])
     for cells, samples in zip(rows, table.samples, strict=False):
         cells.append({"s": strip(samples)})
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json_text(rows)
+
+
+def json_text(value: object) -> str:
+    """JSON that cannot end its script element."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def sort_key(cell: Cell) -> str:

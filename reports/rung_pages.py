@@ -11,6 +11,7 @@ from alexconv.reports import rung_figure
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
 from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over, speed
 from alexconv.reports.diagnostics import launch_cells
+from alexconv.reports.diagrams import diagrams
 from alexconv.reports.elements import LEAD, Cell, Code, Faster, Page, Plot, Section, Table
 from alexconv.reports.ladder import family_technique, gain_of, ladder_batch
 from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
@@ -69,13 +70,14 @@ def page(measurements: Measurements, frontier: Frontier | None, reasons: Reasons
     text = source_of(rung)
     sections = [
         Section(LEAD, "", "", rung_figure.figure(measurements, frontier, rung)),
+        Section("works", "How it works", "", charts=diagrams(rung)),
         Section("source", "Source", "", [], code(rung, measurements.ladder, text)),
         Section("times", "Times", "", [*times(measurements, frontier, reasons, rung), *refused(measurements, rung)]),
         Section("counters", "Counters", "", counters(reasons, rung)),
         Section("launches", "Launches", "", launches(measurements, rung)),
         Section("constants", "Constants", "", constants(measurements, rung)),
     ]
-    filled = [section for section in sections if section.items or section.code]
+    filled = [section for section in sections if section.items or section.code or section.charts]
     facts = facts_of(rung, measurements.ladder, text)
     idea = rung.idea[:1].upper() + rung.idea[1:] + "."
     return Page(f"rung-{rung.name}", "rung", rung.name, idea, filled, facts, rung.name)

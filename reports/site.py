@@ -1,7 +1,7 @@
 """What a report's pages are: an index, and a page for each workload, study and topic."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER, Ladder
@@ -13,6 +13,7 @@ from alexconv.reports import (
     coverage,
     diagnostics,
     history,
+    interactive,
     ladder,
     layer_pages,
     lenet,
@@ -128,7 +129,9 @@ def workload_page(measurements: Measurements, workload: str, found: Frontier | N
             peers.section(measurements, workload, found),
             overview.section(measurements, workload),
             *([lenet.defaults(measurements, workload)] if workload in STUDY_WORKLOADS.values() else []),
-            rooflines.section(measurements, workload),
+            replace(
+                rooflines.section(measurements, workload), charts=interactive.roofline(measurements, workload, found)
+            ),
             speed_error.section(measurements, workload),
             transfers.section(measurements, workload),
             batches.section(measurements, workload, found),

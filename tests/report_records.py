@@ -168,7 +168,7 @@ def whole_report(factory: pytest.TempPathFactory) -> Path:
 
 
 def published_site(factory: pytest.TempPathFactory) -> Path:
-    """The folder of the repository's site, with the book, next to its docs and kernels.
+    """The folder of the repository's site, with the book, next to its docs, examples and kernels.
 
     Figures are those of docs; those of pages that docs has not are drawn.
     """
@@ -176,7 +176,7 @@ def published_site(factory: pytest.TempPathFactory) -> Path:
     def make(root: Path) -> None:
         folder = root / "site"
         folder.mkdir(parents=True)
-        for name in ("README.md", "docs", "kernels"):
+        for name in ("README.md", "docs", "examples", "kernels"):
             (root / name).symlink_to(ROOT / name)
         report = published_report()
         pages = dict(book.site(dict(book.pages(ROOT / "results"))))

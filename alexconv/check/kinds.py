@@ -27,7 +27,7 @@ from alexconv.kernels.problem import H200, Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.own.folders import add_own, ladder_of
-from alexconv.planning.checks import MaxError, exact_bias, exact_inputs
+from alexconv.planning.checks import Expected, MaxError, exact_bias, exact_inputs
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import plan
 from alexconv.planning.points import Batch, Point
@@ -143,7 +143,7 @@ def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
     norms = patch_norms(conv, x, bound.reach), filter_norms(w, bias)
     sums = convolve(conv, np.abs(x), np.abs(w), np.float64, None if bias is None else np.abs(bias))
     error = MaxError()
-    error.add(y, reference(conv, x, w, bias), *norms, bound, sums, rectified=conv.relu)
+    error.add(y, Expected(reference(conv, x, w, bias), *norms, sums, conv.relu), bound)
     if error.passes(bound.factor):
         return None
     figures = f"max error {error.scaled:.3g}, the bound is {bound.factor:.3g}"

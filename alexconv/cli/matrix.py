@@ -12,6 +12,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
+from alexconv.cli.recorded_times import recorded_times
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
@@ -160,7 +161,8 @@ def show(console: Console, records: Sequence[Record], ladder: Ladder = LADDER) -
     for group in groups.values():
         for line in matrix(group, lines_of(group, ladder), width):
             console.print(line, soft_wrap=True)
-    for text in [*([legend(records, ladder)] if timed(records) else []), *reasons(records)]:
+    explained = legend(records, ladder) if timed(records) else recorded_legend(records)
+    for text in [*([explained] if explained else []), *reasons(records)]:
         for part in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
             console.print(part, soft_wrap=True, markup=False)
 
@@ -226,7 +228,7 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
 
 
 def check_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
-    """Whether each layer's outputs are right, and the error that is nearest to its tolerance."""
+    """Whether each layer's outputs are right, the error that is nearest to its tolerance, and the time on record."""
     worst = [
         max(map(error_of, line.records.values()), key=lambda pair: (not pair[0] <= pair[1], pair[0] / pair[1]))
         for line in lines
@@ -234,6 +236,7 @@ def check_table(title: str, lines: list[Line], layers: list[int], width: int) ->
     columns = [
         Column("max error", [f"{error:.1e}" if error else NONE for error, _ in worst]),
         Column("tolerance", [f"{tolerance:.1e}" if error else NONE for error, tolerance in worst], 1),
+        Column(recorded_heading(), [milliseconds(recorded_times().sum_of(line.records.values())) for line in lines], 2),
         Column("class", [line.precision for line in lines], 0),
     ]
     cells = [[status_cell(line.records.get(layer)) for layer in layers] for line in lines]
@@ -337,6 +340,22 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
         at = list(dict.fromkeys(record["point"]["N"] for record in same))
         place = "" if at == batches else f" at N={','.join(map(str, at))}"
         yield f"{status}{place}: {reason} ({where})"
+
+
+def recorded_heading() -> str:
+    """The column of times on record."""
+    return f"{recorded_times().device.split()[-1]} ms"
+
+
+def recorded_legend(records: Iterable[Record]) -> str | None:
+    """Explains the column of times on record; None if no point has one."""
+    times = recorded_times()
+    if all(times.sum_of([record]) is None for record in records):
+        return None
+    return (
+        f"{recorded_heading()}: not measured here but on record, kernel time of an {times.device}, N={times.N},"
+        f" summed over the layers ({times.source})"
+    )
 
 
 def legend(records: Sequence[Record], ladder: Ladder) -> str:

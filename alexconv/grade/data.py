@@ -5,7 +5,7 @@ import numpy as np
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.data import uniform
 from alexconv.executors.interface import Values
-from alexconv.planning.checks import MaxError, exact_inputs
+from alexconv.planning.checks import Expected, MaxError, exact_inputs
 from alexconv.precisions import PRECISIONS, Bound
 from alexconv.shapes import Conv
 
@@ -28,7 +28,7 @@ def fault(conv: Conv, x: Values, w: Values, y: Values, data: str) -> str | None:
         return "outputs are wrong on integers" if (y != expected).any() else None
     error, tolerance = MaxError(), PRECISION.tolerance(conv.K)
     with np.errstate(all="ignore"):
-        error.add(y, expected, patch_norms(conv, x), filter_norms(w), Bound(tolerance))
+        error.add(y, Expected(expected, patch_norms(conv, x), filter_norms(w)), Bound(tolerance))
     if error.scaled <= tolerance:
         return None
     return "outputs are NaN or not written" if np.isnan(y).any() else "outputs differ by more than the tolerance"

@@ -35,8 +35,8 @@ _MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"((?: \d)*)')
 _DEFINED = re.compile(r"#(?:define ([A-Za-z_]\w*)(?: (\S+))?$|define\b|undef\b)")
 _UNROLL = re.compile(r"#pragma\s+unroll\b\s*\(?\s*(\w*)\s*\)?\s*$")
 _ERROR = re.compile(r"(?P<place>[^:\n]+:\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)")
-_POISONED = re.compile(r'attempt to use poisoned "(\w+)"')
-_ABSENT = re.compile(r"(.*): [^:]*irectory$|#include nested")  # the header and why it cannot be opened, or itself
+_POISONED = re.compile(r"attempt to use poisoned \W(\w+)\W")
+_ABSENT = re.compile(r"(.*): [^:]*irectory$|\W?#include\W? nested")  # the header and why it cannot be opened, or itself
 
 # Names that the C++ standard reserves, of which these are CUDA's.
 _RESERVED = re.compile(r"__|_[A-Z]")

@@ -13,9 +13,9 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.messages import print_to_stderr
 from alexconv.paths import cache_dir, kernels_folder
 from alexconv.records.store import Record, digest
-from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune import cache as tuning_cache
+from alexconv.tune.measured import Request
 
 PART = "choices"  # of the cache
 
@@ -27,9 +27,9 @@ class CachedChoice:
     choice: auto.Choice | None
 
 
-def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, budget: int) -> CachedChoice | None:
+def load(executor: Executor, request: Request, budget: int) -> CachedChoice | None:
     """A layer's cached choice if it still fits ``budget`` bytes, else None.  A damaged file counts as missing."""
-    path = _path(executor, conv, N, precision, memory)
+    path = _path(executor, request)
     try:
         content = read_json(path)
         if content is None:
@@ -37,28 +37,28 @@ def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, bu
         if content["rung"] is None:
             return CachedChoice(None)
         rung, constants = RUNGS[content["rung"]], content["constants"]
-        if rung.resolve(conv, constants, N, executor.device) != constants:
+        if rung.resolve(request.conv, constants, request.N, executor.device) != constants:
             raise ValueError("not the rung's constants")
         choice = auto.Choice(rung, constants, bool(content["measured"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         print_to_stderr(f"{path} is damaged ({error}) and not used")
         return None
-    return None if auto.misfit(executor, choice, conv, N, budget) else CachedChoice(choice)
+    return None if auto.misfit(executor, choice, request.conv, request.N, budget) else CachedChoice(choice)
 
 
-def keep(executor: Executor, conv: Conv, N: int, precision: str, memory: str, choice: auto.Choice | None) -> None:
+def keep(executor: Executor, request: Request, choice: auto.Choice | None) -> None:
     """Caches a choice; prints an error if that fails."""
     name, constants, measured = (choice.rung.name, choice.constants, choice.measured) if choice else (None, {}, False)
     content = {"rung": name, "constants": constants, "measured": measured}
     try:
-        write_json(_path(executor, conv, N, precision, memory), content)
+        write_json(_path(executor, request), content)
     except UsageError as error:
         print_to_stderr(str(error))
 
 
-def _path(executor: Executor, conv: Conv, N: int, precision: str, memory: str) -> Path:
+def _path(executor: Executor, request: Request) -> Path:
     facts: Record = {
-        **tuning_cache.best_key(executor, conv, N, precision, memory),
+        **tuning_cache.best_key(executor, request),
         "code": code(),
         "tuned": cache_dir("tuning").stat().st_mtime_ns,  # later tuning may find a faster rung
     }

@@ -20,6 +20,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.records.environment import available_memory
 from alexconv.shapes import Conv
 from alexconv.tune import auto
+from alexconv.tune.measured import Request
 
 Values = npt.NDArray[Any]
 
@@ -50,7 +51,7 @@ def elements(conv: Conv, N: int, *, parts: bool) -> int:
 def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
     """The output of a layer that a rung takes."""
     choice = required(conv, len(x), precision)
-    cut = plan_on(host_executor(), choice.rung, conv, len(x), choice.constants)
+    cut = plan_on(host_executor(), choice.bound(host_executor(), conv), len(x))
     with open_rung(host_executor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
         return np.array(opened.outputs(), order="C")
 
@@ -112,5 +113,5 @@ def choices(executor: HostExecutor, conv: Conv, N: int, precision: str, most: in
     """The rungs, also of stricter classes, that compute a layer within a memory budget."""
     for name in (precision, *PRECISIONS[precision].stricter):
         for layout in auto.layouts_of(name):
-            if choice := auto.choose(executor, conv, N, name, layout, print_to_stderr, most):
+            if choice := auto.choose(executor, Request(conv, N, name, layout), print_to_stderr, most):
                 yield choice

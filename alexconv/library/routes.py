@@ -14,24 +14,26 @@ from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import estimate, padding_it
+from alexconv.tune.measured import Request
 
 
 @lru_cache(maxsize=MOST_CALLS)
 def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice | None:
     """The rung for N images whose layout in memory is ``memory``; None where none takes the layer, or none fits."""
-    budget = device.budget()
-    cached = choices.load(device.executor, conv, N, precision, memory, budget)
+    request, budget = Request(conv, N, precision, memory), device.budget()
+    cached = choices.load(device.executor, request, budget)
     if cached is None:
-        cached = choices.CachedChoice(_strict_enough(device, conv, N, precision, memory, budget))
-        choices.keep(device.executor, conv, N, precision, memory, cached.choice)
+        cached = choices.CachedChoice(_strict_enough(device, request, budget))
+        choices.keep(device.executor, request, cached.choice)
     return cached.choice
 
 
-def _strict_enough(device: Gpu, conv: Conv, N: int, precision: str, memory: str, budget: int) -> auto.Choice | None:
+def _strict_enough(device: Gpu, request: Request, budget: int) -> auto.Choice | None:
     """The choice of a class, or else of a stricter one, preferably in the array's own layout."""
-    for name in (precision, *PRECISIONS[precision].stricter):
-        for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
-            if choice := auto.choose(device.executor, conv, N, name, layout, print_to_stderr, budget):
+    for name in (request.precision, *PRECISIONS[request.precision].stricter):
+        for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != request.layout):
+            other = replace(request, precision=name, layout=layout)
+            if choice := auto.choose(device.executor, other, print_to_stderr, budget):
                 return choice
     return None
 

@@ -446,9 +446,10 @@ class Gpu:
 
     def _planned(self, key: WorkspaceKey) -> tuple[Plan, WorkspaceKey]:
         """The plan, and the key, with no array in place where pieces would not be aligned."""
-        rung, conv, constants = key.rung, key.conv, dict(key.constants)
+        rung, conv = key.rung, key.conv
+        bound = BoundRung(rung, conv, dict(key.constants), self.executor.device)
         try:
-            plan = plan_on(self.executor, rung, conv, key.N, constants, self.budget())
+            plan = plan_on(self.executor, bound, key.N, self.budget())
         except DoesNotFit as error:
             raise OutOfMemory(f"{rung.name}: {error}") from None
         image_bytes = rung.image_bytes(conv)

@@ -13,7 +13,7 @@ import numpy as np
 
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.executors.interface import Values
-from alexconv.planning.checks import MaxError
+from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import ANY, WALK, Precision
 from alexconv.shapes import Conv
 
@@ -25,6 +25,18 @@ SIGNS = ("any", "positive", "alternating")
 SIGNIFICANDS = ("any", "ones", "repeated")  # uniform; just below a power of two; the same in all inputs
 SINGLES = 4
 PATIENCE = 12  # changes without a gain, before the search restarts
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is attacked: a kernel's run on N images of a layer, its class and the type of its inputs."""
+
+    run: Run
+    conv: Conv
+    N: int
+    precision: Precision
+    dtype: np.dtype
+    atomic_additions: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,36 +127,27 @@ def arrays(trial: Trial, conv: Conv, N: int, dtype: np.dtype) -> tuple[Values, V
         )
 
 
-def judged(
-    trial: Trial, conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run, atomic_additions: int
-) -> tuple[float, MaxError]:
+def judged(target: Target, trial: Trial) -> tuple[float, MaxError]:
     """The trial's error over its bound, infinite where NaN or an infinity is in the wrong place."""
-    x, w = arrays(trial, conv, N, dtype)
-    bound, error = precision.bound(conv.K, trial.kind, atomic_additions), MaxError()
-    error.add(run(x, w), reference(conv, x, w), patch_norms(conv, x, bound.reach), filter_norms(w), bound)
+    conv, error = target.conv, MaxError()
+    x, w = arrays(trial, conv, target.N, target.dtype)
+    bound = target.precision.bound(conv.K, trial.kind, target.atomic_additions)
+    norms = patch_norms(conv, x, bound.reach), filter_norms(w)
+    error.add(target.run(x, w), Expected(reference(conv, x, w), *norms), bound)
     ratio = error.scaled / bound.factor
     return (float("inf") if np.isnan(ratio) else ratio), error
 
 
-def search(
-    conv: Conv,
-    N: int,
-    precision: Precision,
-    dtype: np.dtype,
-    run: Run,
-    trials: int,
-    seconds: float,
-    seed: int = 0,
-    atomic_additions: int = 0,
-) -> WorstTrial:
+def search(target: Target, trials: int, seconds: float, seed: int = 0) -> WorstTrial:
     """The worst of at most ``trials`` trials in at most ``seconds`` seconds."""
+    conv, N, spread = target.conv, target.N, SPREAD[target.dtype]
     generator, begin, done = np.random.default_rng(seed), monotonic(), 0
     worst: WorstTrial | None = None
     while worst is None or (done < trials and monotonic() - begin < seconds):
         trial, best, failed = first_trial(conv, N, generator), -1.0, 0
         while failed < PATIENCE and done < trials and (worst is None or monotonic() - begin < seconds):
-            candidate = changed(trial, conv, N, SPREAD[dtype], generator) if best >= 0 else trial
-            ratio, error = judged(candidate, conv, N, precision, dtype, run, atomic_additions)
+            candidate = changed(trial, conv, N, spread, generator) if best >= 0 else trial
+            ratio, error = judged(target, candidate)
             done += 1
             if ratio > best:
                 trial, best, failed = candidate, ratio, 0

@@ -21,7 +21,7 @@ from alexconv.executors.interface import Executor, OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.geometry import FLOAT
 from alexconv.parallel import each_block
-from alexconv.planning.checks import CHECKED_BYTES, NORMS, ExactBatch, MaxError, Outputs, exact_batch
+from alexconv.planning.checks import CHECKED_BYTES, NORMS, ExactBatch, Expected, MaxError, Outputs, exact_batch
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import AnyPoint, Kind, PeerPoint, Point
 from alexconv.planning.transfers import transfer_named
@@ -129,7 +129,7 @@ class Layer:
         patches, filters = self.norms
         if bound.reach:
             patches = patch_norms(self.conv, self.x[:N], bound.reach)
-        error.add(y, self.reference[:N], patches[:N], filters, bound, self.sums[:N], rectified=self.conv.relu)
+        error.add(y, Expected(self.reference[:N], patches[:N], filters, self.sums[:N], self.conv.relu), bound)
         return error
 
 
@@ -247,16 +247,14 @@ class Runner:
 
     def plan(self, point: Point) -> Plan:
         """The point's plan; raises Skip if it cannot run here."""
-        rung, conv, transfer = point.entry, point.conv, transfer_named(point.transfer)
+        bound, transfer = point.bound(self.executor.device), transfer_named(point.transfer)
         if not transfer.served_by(self.executor):
             raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
         if reason := self.beyond_host_memory(point):
             raise Skip(reason)
         budget, copies = self.settings.memory_budget, min(transfer.streams, point.N)
         try:
-            return plan_on(
-                self.executor, rung, conv, point.N, point.constants, budget, copies, transfer.pieces_at_least
-            )
+            return plan_on(self.executor, bound, point.N, budget, copies, transfer.pieces_at_least)
         except DoesNotFit as error:
             raise Skip(str(error)) from None
 

@@ -28,7 +28,7 @@ from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
 from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed_under_load
 from alexconv.parallel import each_image
-from alexconv.planning.checks import MaxError, exact_bias, exact_inputs, worst
+from alexconv.planning.checks import Expected, MaxError, exact_bias, exact_inputs, worst
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.precisions import PRECISIONS
@@ -402,7 +402,7 @@ def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
         a, b, y = sampled(outputs)
         error = MaxError()
         patches, filters = np.linalg.norm(b, axis=0)[None, None, :], np.linalg.norm(a, axis=1)
-        error.add(y[None, :, None, :], (a @ b)[None, :, None, :], patches, filters)
+        error.add(y[None, :, None, :], Expected((a @ b)[None, :, None, :], patches, filters))
         return error, PRECISIONS["fp32"].tolerance(conv.K)
 
     def exact(run: Callable[[], list[Any]], transforms: bool) -> Record:

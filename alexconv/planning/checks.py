@@ -42,6 +42,20 @@ class Outputs(Protocol):
     def __getitem__(self, images: slice) -> np.ndarray: ...
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What outputs are compared with: reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
+
+    ``sums`` are those of |x| |w|, ``[N][M][E][F]`` of the first images.  ``rectified``: after ReLU.
+    """
+
+    reference: np.ndarray
+    patch_norms: np.ndarray
+    filter_norms: np.ndarray
+    sums: np.ndarray | None = None
+    rectified: bool = False
+
+
 @dataclass
 class MaxError:
     """Largest error so far.  A NaN anywhere makes all figures NaN, and NaN passes no check."""
@@ -51,27 +65,14 @@ class MaxError:
     componentwise: float | None = None  # over the sum of |x| |w|, where that is known
     misplaced: int = 0  # outputs that are NaN or infinite where the reference is not, or the other way round
 
-    def add(
-        self,
-        y: Outputs,
-        reference: np.ndarray,
-        patch_norms: np.ndarray,
-        filter_norms: np.ndarray,
-        bound: Bound = NORMS,
-        sums: np.ndarray | None = None,
-        *,
-        rectified: bool = False,
-    ) -> None:
-        """Adds some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
-
-        ``sums`` are the sums of |x| |w|, ``[N][M][E][F]`` of the first images.  ``rectified``: after ReLU.
-        """
-        of_images = partial(errors, y, reference, patch_norms, filter_norms, bound, sums, rectified)
-        for absolute, scaled, of_sums, misplaced in chain(*each_block(of_images, reference, CHECKED_BYTES)):
+    def add(self, y: Outputs, expected: Expected, bound: Bound = NORMS) -> None:
+        """Adds some images' outputs ``[N][M][E][F]``, measured against a bound."""
+        of_images = partial(errors, y, expected, bound)
+        for absolute, scaled, of_sums, misplaced in chain(*each_block(of_images, expected.reference, CHECKED_BYTES)):
             self.absolute = float(np.maximum(self.absolute, absolute))
             self.scaled = float(np.maximum(self.scaled, scaled))
             self.misplaced += misplaced
-            if sums is not None:
+            if expected.sums is not None:
                 self.componentwise = float(np.maximum(self.componentwise or 0.0, of_sums))
 
     def passes(self, tolerance: float) -> bool:
@@ -79,34 +80,25 @@ class MaxError:
         return self.scaled <= tolerance
 
 
-def errors(
-    y: Outputs,
-    reference: np.ndarray,
-    patch_norms: np.ndarray,
-    filter_norms: np.ndarray,
-    bound: Bound,
-    sums: np.ndarray | None,
-    rectified: bool,
-    images: slice,
-) -> list[tuple[float, float, float, int]]:
+def errors(y: Outputs, expected: Expected, bound: Bound, images: slice) -> list[tuple[float, float, float, int]]:
     """For some images, together or each: largest error, over norms, over sums, and number of misplaced values.
 
     See MaxError.add.
     """
+    reference, sums = expected.reference[images], expected.sums
     with np.errstate(all="ignore"):
-        error = y[images].astype(np.float32, copy=False) - reference[images]
+        error = y[images].astype(np.float32, copy=False) - reference
         np.abs(error, out=error)
-        patches = patch_norms[images]
-        norms = filter_norms[:, None, None] * (patches if patches.ndim == y.ndim else patches[:, None])
+        patches = expected.patch_norms[images]
+        norms = expected.filter_norms[:, None, None] * (patches if patches.ndim == y.ndim else patches[:, None])
         misplaced = 0
         if not np.isfinite(error.max()):
             if len(error) > 1:  # each image is judged by itself
-                arguments = y, reference, patch_norms, filter_norms, bound, sums, rectified
-                return [errors(*arguments, slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
+                return [errors(y, expected, bound, slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
             finite = np.isfinite(norms)
             overflows = finite & (norms > bound.limit)
-            may_be_zero = overflows & (y[images] == 0) if rectified else np.False_
-            error, misplaced = judged(error, y[images], reference[images], overflows, may_be_zero)
+            may_be_zero = overflows & (y[images] == 0) if expected.rectified else np.False_
+            error, misplaced = judged(error, y[images], reference, overflows, may_be_zero)
             norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
         over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
         smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero

@@ -6,9 +6,8 @@ from math import ceil
 from typing import Protocol
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.problem import Constants, Device
+from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Rung
-from alexconv.shapes import Conv
 
 MEBIBYTE = 2**20  # bytes; messages give memory in it
 
@@ -79,21 +78,13 @@ def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int =
 
 
 def plan_on(
-    executor: Target,
-    rung: Rung,
-    conv: Conv,
-    N: int,
-    constants: Constants,
-    budget: int | None = None,
-    copies: int = 1,
-    at_least: int = 1,
+    executor: Target, bound: BoundRung, N: int, budget: int | None = None, copies: int = 1, at_least: int = 1
 ) -> Plan:
-    """The plan of a rung on an executor, within the limits of CUDA and of the device.
+    """The plan of a bound rung on an executor, within the limits of CUDA and of the device.
 
     ``budget`` is the executor's own unless given.  Raises DoesNotFit.
     """
-    bound = BoundRung(rung, conv, constants, executor.device)
-    if reason := executor.unsuited(rung) or bound.refusal():
+    if reason := executor.unsuited(bound.rung) or bound.refusal():
         raise DoesNotFit(reason)
     cut = plan(bound, N, executor.memory_budget() if budget is None else budget, copies, at_least)
     launches = cut.bound.launches(cut.images_per_piece) + cut.bound.preparation()

@@ -10,7 +10,7 @@ every image then has pixels too faint for them (docs/precision.md).  On the CPU 
 compile and run in the least time (``cpu_order``).
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from alexconv.executors.interface import Executor
@@ -25,6 +25,7 @@ from alexconv.shapes import Conv
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import measured
 from alexconv.tune.estimate import best, ranked
+from alexconv.tune.measured import Request
 
 AUTO = "auto"
 OF_A_RUNG = 3  # candidates of one rung among the contenders
@@ -37,6 +38,10 @@ class Choice:
     rung: Rung
     constants: dict[str, int]
     measured: bool
+
+    def bound(self, executor: Executor, conv: Conv) -> BoundRung:
+        """The rung bound to a layer on the executor's device."""
+        return BoundRung(self.rung, conv, self.constants, executor.device)
 
 
 def layouts_of(precision: str, ladder: Ladder = LADDER) -> tuple[str, ...]:
@@ -66,30 +71,24 @@ def on_cpu(precisions: Sequence[str], ladder: Ladder = LADDER) -> list[Rung]:
 
 
 def choose(
-    executor: Executor,
-    conv: Conv,
-    N: int,
-    precision: str,
-    layout: str,
-    say: Say,
-    budget: int | None = None,
-    ladder: Ladder = LADDER,
+    executor: Executor, request: Request, say: Say, budget: int | None = None, ladder: Ladder = LADDER
 ) -> Choice | None:
-    """The rung for N images in ``budget`` bytes of device memory, the executor's own unless given.
+    """The rung to use, in ``budget`` bytes of device memory, the executor's own unless given.
 
     None if none suits.
     """
-    if best := tuning_cache.load_best(executor, conv, N, precision, layout, say, ladder):
+    conv, N = request.conv, request.N
+    if best := tuning_cache.load_best(executor, request, say, ladder):
         choice = Choice(best.rung, best.constants, measured=True)
         if not misfit(executor, choice, conv, N, budget):
             return choice
-    known = measured.fastest(executor.device, conv, N, precision, layout) if executor.measures else None
+    known = measured.fastest(executor.device, request) if executor.measures else None
     if known and not executor.unsuited(known.rung):
         choice = Choice(known.rung, dict(known.constants), measured=True)
         if not misfit(executor, choice, conv, N, budget):
             return choice
-    for bound in preferences(executor, conv, N, precision, ladder):
-        if bound.rung.layout != layout:
+    for bound in preferences(executor, conv, N, request.precision, ladder):
+        if bound.rung.layout != request.layout:
             continue
         tuned = tuning_cache.load(executor, bound.rung, conv, N, say)
         constants = bound.rung.resolve(conv, tuned.constants if tuned else bound.constants, N, executor.device)
@@ -99,19 +98,11 @@ def choose(
     return None
 
 
-def contenders(
-    device: Device,
-    conv: Conv,
-    N: int,
-    precisions: Container[str],
-    layout: str,
-    count: int,
-    ladder: Ladder = LADDER,
-) -> list[BoundRung]:
-    """The ``count`` rungs and tile sizes with the least estimates, of some precisions and one layout."""
+def contenders(device: Device, conv: Conv, N: int, rungs: Iterable[Rung], count: int) -> list[BoundRung]:
+    """The ``count`` of some rungs with their tile sizes that have the least estimates."""
     ranking: list[tuple[float, BoundRung]] = []
-    for rung in ladder:
-        if rung.precision in precisions and rung.layout == layout and not rung.unsuited(device.capability):
+    for rung in rungs:
+        if not rung.unsuited(device.capability):
             ranking += ranked(rung, conv, N, device)[:OF_A_RUNG]
     return [bound for _, bound in sorted(ranking, key=lambda known: known[0])][:count]
 
@@ -119,7 +110,7 @@ def contenders(
 def misfit(executor: Executor, choice: Choice, conv: Conv, N: int, budget: int | None) -> str | None:
     """Why the executor cannot run it, or None."""
     try:
-        plan_on(executor, choice.rung, conv, N, choice.constants, budget)
+        plan_on(executor, choice.bound(executor, conv), N, budget)
     except DoesNotFit as error:
         return str(error)
     return None

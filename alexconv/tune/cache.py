@@ -21,6 +21,7 @@ from alexconv.messages import Say
 from alexconv.paths import cache_dir
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
+from alexconv.tune.measured import Request
 
 _VERSION = 1  # part of every key: raise it when a file's content means something else
 _DEVICE_FACTS = ("backend", "name", "compute_capability", "toolkit")
@@ -89,29 +90,27 @@ def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: 
     return tuned
 
 
-def best_key(executor: Executor, conv: Conv, N: int, precision: str, layout: str) -> Record:
+def best_key(executor: Executor, request: Request) -> Record:
     """Everything that decides which rung is the fastest, except the kernels."""
     return {
         "version": _VERSION,
         "device": _device(executor),
-        "conv": conv.sizes(),
-        "N": N,
-        "precision": precision,
-        "layout": layout,
+        "conv": request.conv.sizes(),
+        "N": request.N,
+        "precision": request.precision,
+        "layout": request.layout,
     }
 
 
-def load_best(
-    executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say, ladder: Ladder = LADDER
-) -> Best | None:
+def load_best(executor: Executor, request: Request, say: Say, ladder: Ladder = LADDER) -> Best | None:
     """The cached fastest rung, if it is of the ladder, or None; a damaged file is reported to ``say`` and ignored."""
-    path = _path(best_key(executor, conv, N, precision, layout))
+    path, conv = _path(best_key(executor, request)), request.conv
     try:
         content = read_json(path)
         if content is None:
             return None
         rung, constants, kernel_ms = ladder.named.get(content["rung"]), content["constants"], content["kernel_ms"]
-        if rung is None or content["kernel"] != _kernel(executor, rung, conv, N, constants):
+        if rung is None or content["kernel"] != _kernel(executor, rung, conv, request.N, constants):
             return None  # measured before the rung changed
         check(rung, conv, constants, kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -123,12 +122,12 @@ def load_best(
 def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say, ladder: Ladder = LADDER) -> Best:
     """Stores the fastest rung, unless the cache has a faster one; returns the one that it keeps."""
     rung = best.rung
-    where = (executor, conv, N, rung.precision, rung.layout)
+    request = Request(conv, N, rung.precision, rung.layout)
     with locked(cache_dir("tuning"), say):
-        known = load_best(*where, say, ladder)
+        known = load_best(executor, request, say, ladder)
         if known is not None and known.kernel_ms <= best.kernel_ms:
             return known
-        facts = best_key(*where)
+        facts = best_key(executor, request)
         kernel = _kernel(executor, rung, conv, N, best.constants)
         content = {"rung": rung.name, "constants": best.constants, "kernel_ms": best.kernel_ms}
         write_json(_path(facts), {"key": facts, "kernel": kernel, **content})

@@ -14,6 +14,7 @@ from alexconv.planning.points import TunedConstants
 from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune import cache as tuning_cache
+from alexconv.tune.measured import Request
 
 
 def tuned_on(executor: Executor) -> TunedConstants:
@@ -42,9 +43,12 @@ class Chooser:
         executor, ladder = self.executor, self.ladder
         for layout in auto.layouts_of(precision, ladder):
             if count is not None:
-                for bound in auto.contenders(executor.device, conv, N, {precision}, layout, count, ladder):
+                rungs = [rung for rung in ladder if (rung.precision, rung.layout) == (precision, layout)]
+                for bound in auto.contenders(executor.device, conv, N, rungs, count):
                     yield bound.rung, always(bound.constants)
-            elif choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, self.budget, ladder):
+                continue
+            request = Request(conv, N, precision, layout)
+            if choice := auto.choose(executor, request, print_to_stderr, self.budget, ladder):
                 yield choice.rung, always(choice.constants)
 
 

@@ -19,6 +19,16 @@ TABLE = Path(__file__).parent / "measured.json"
 
 
 @dataclass(frozen=True)
+class Request:
+    """What ``auto`` chooses a rung for: N images of a layer, of a precision and with arrays of a layout."""
+
+    conv: Conv
+    N: int
+    precision: str
+    layout: str
+
+
+@dataclass(frozen=True)
 class Fastest:
     """A rung and its constants."""
 
@@ -26,11 +36,11 @@ class Fastest:
     constants: Mapping[str, int]
 
 
-def name_of(conv: Conv, N: int, precision: str, layout: str) -> str:
+def name_of(request: Request) -> str:
     """A layer's name in the table."""
-    facts = replace(conv, bias=False, relu=False, pad=0).facts()
+    facts = replace(request.conv, bias=False, relu=False, pad=0).facts()
     sizes = " ".join(f"{name}={value}" for name, value in facts.items() if name != "pad")
-    return f"{sizes} N={N} {precision} {layout}"
+    return f"{sizes} N={request.N} {request.precision} {request.layout}"
 
 
 @cache
@@ -40,9 +50,10 @@ def table() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
     return constants
 
 
-def fastest(device: Device, conv: Conv, N: int, precision: str, layout: str) -> Fastest | None:
+def fastest(device: Device, request: Request) -> Fastest | None:
     """The table's entry for the device's name, if present rungs can use it, else None."""
-    for name, constants in table().get(device.name, {}).get(name_of(conv, N, precision, layout), {}).items():
+    conv, N = request.conv, request.N
+    for name, constants in table().get(device.name, {}).get(name_of(request), {}).items():
         rung = RUNGS.get(name)
         if (
             rung is None

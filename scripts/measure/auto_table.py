@@ -17,14 +17,14 @@ from pathlib import Path
 from statistics import median
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tune.auto import contenders
 from alexconv.tune.estimate import estimate
-from alexconv.tune.measured import TABLE, name_of
+from alexconv.tune.measured import TABLE, Request, name_of
 
 CHOICES = "library-choices"
 TOLERATED = 1.02
@@ -82,7 +82,8 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
             if not known:
                 continue
             best = min(known.values(), key=lambda timing: timing[0])
-            chosen = next(iter(contenders(H200, conv, N, served, layout, 1)), None)
+            rungs = [rung for rung in LADDER if rung.precision in served and rung.layout == layout]
+            chosen = next(iter(contenders(H200, conv, N, rungs, 1)), None)
             name = json.dumps([chosen.rung.name, dict(chosen.constants)], sort_keys=True) if chosen else ""
             if name in known:
                 slower = known[name][0] > TOLERATED * best[0]
@@ -90,7 +91,7 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
                 other_rung = chosen is None or chosen.rung is not best[1].rung
                 slower = other_rung and (chosen is None or estimate(chosen, N) > TRUSTED * 1e3 * best[0])
             if slower:
-                yield name_of(conv, N, precision, layout), best[1]
+                yield name_of(Request(conv, N, precision, layout)), best[1]
 
 
 def table_text(paths: Iterable[Path]) -> str:

@@ -40,6 +40,7 @@ from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tune import auto
+from alexconv.tune.measured import Request
 
 CLASSES = {name: precision.dtype for name, precision in PRECISIONS.items() if precision.goals}
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
@@ -56,7 +57,7 @@ def compile_choices(executor: Executor, layers: Sequence[int]) -> dict[tuple[str
     for precision, layer in product(CLASSES, layers):
         conv = WORKLOADS["alexnet"].layer(layer)
         layout = auto.layouts_of(precision)[0]
-        if choice := auto.choose(executor, conv, N, precision, layout, lambda line: None):
+        if choice := auto.choose(executor, Request(conv, N, precision, layout), lambda line: None):
             names[precision, layer] = choice.rung.name
             bound.append(BoundRung(choice.rung, conv, choice.constants, executor.device))
     build_all(executor, bound)
@@ -134,8 +135,9 @@ def searched(executor: Executor, seconds: float) -> Iterator[Record]:
                 return opened.outputs().astype(np.float32)
 
         dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
-        limits = MOST_TRIALS, seconds, SEED, cuts[rung.name].bound.atomic_additions
-        worst = adversary.search(SEARCHED, IMAGES, precision, dtype, run, *limits)
+        additions = cuts[rung.name].bound.atomic_additions
+        target = adversary.Target(run, SEARCHED, IMAGES, precision, dtype, additions)
+        worst = adversary.search(target, MOST_TRIALS, seconds, SEED)
         figures = {"ratio": worst.ratio, "scaled": worst.scaled}
         yield {
             "rung": rung.name,

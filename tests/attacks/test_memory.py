@@ -17,6 +17,7 @@ from alexconv.executors import choose_executor
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.interface import open_rung
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.paths import CACHE_VARIABLE
@@ -71,7 +72,7 @@ def test_allocations_match_the_plan_and_fit_every_budget(rung: Rung, host: HostE
     for conv in LAYERS:
         for budget in BUDGETS:
             try:
-                cut = plan_on(host, rung, conv, N, rung.resolve(conv, {}, N), budget * MEBIBYTE)
+                cut = plan_on(host, BoundRung(rung, conv, rung.resolve(conv, {}, N), host.device), N, budget * MEBIBYTE)
             except DoesNotFit:
                 continue
             planned += 1
@@ -89,6 +90,7 @@ import numpy as np
 from types import SimpleNamespace
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.planner import MEBIBYTE, plan_on
 from alexconv.shapes import WORKLOADS
@@ -99,7 +101,7 @@ def resident():  # counted page by page: the numbers of statm lag behind by some
 
 rung, conv, budget = RUNGS[sys.argv[1]], WORKLOADS["alexnet"].layer(1), int(sys.argv[2]) * MEBIBYTE
 executor = HostExecutor()
-cut = plan_on(executor, rung, conv, 2048, rung.resolve(conv, {}, 2048), budget)
+cut = plan_on(executor, BoundRung(rung, conv, rung.resolve(conv, {}, 2048), executor.device), 2048, budget)
 x = np.broadcast_to(np.zeros((), np.float32), conv.x_shape(2048))
 w = np.zeros(conv.w_shape(), np.float32)
 program = SimpleNamespace(bound=cut.bound, prepare=lambda buffers: None)
@@ -157,7 +159,7 @@ def test_host_memory_stays_within_the_amount_checked_beforehand(tmp_path: Path, 
 
 def test_images_that_turn_or_change_their_layout_are_held_once(host: HostExecutor) -> None:
     rung, conv = next(rung for rung in LADDER if rung.layout != STUDY), WORKLOADS["alexnet"].layer(1)
-    cut = plan_on(host, rung, conv, 64, rung.resolve(conv, {}, 64), 4000 * MEBIBYTE)
+    cut = plan_on(host, BoundRung(rung, conv, rung.resolve(conv, {}, 64), host.device), 64, 4000 * MEBIBYTE)
     x = np.arange(prod(conv.x_shape(64)), dtype=np.float32).reshape(conv.x_shape(64)) % 100
     executor = SimpleNamespace(
         load=lambda bound: None, open=lambda program, cut, x, w, transfer: SimpleNamespace(x=x, close=lambda: None)
@@ -191,7 +193,8 @@ def taken_on_device(executor: Any) -> int:
 def test_the_measured_peak_on_a_gpu_is_the_plan(rung: str, budget: int) -> None:
     """From the first array to the end of a run; the driver rounds up each array's memory."""
     executor, conv, chosen = choose_executor("cuda"), WORKLOADS["alexnet"].layer(2), RUNGS[rung]
-    cut = plan_on(executor, chosen, conv, N, chosen.resolve(conv, {}, N, executor.device), budget * MEBIBYTE)
+    bound = BoundRung(chosen, conv, chosen.resolve(conv, {}, N, executor.device), executor.device)
+    cut = plan_on(executor, bound, N, budget * MEBIBYTE)
     x = np.zeros(chosen.x_shape(conv, N), chosen.dtype)
     w = np.zeros(conv.w_shape(), chosen.dtype)
     program = executor.load(cut.bound)

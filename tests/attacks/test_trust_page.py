@@ -1,9 +1,8 @@
 """docs/trust.md agrees with the attacks' tests and records."""
 
-import importlib
-import sys
 from pathlib import Path
 
+import mutants
 import test_cheating_rungs  # noqa: F401  importing them fills the table
 import test_timed_cheats  # noqa: F401
 from attacks import CAUGHT_BY, SHOWN
@@ -12,9 +11,6 @@ from alexconv.records.compressed import files_in
 from alexconv.reports import trust
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts" / "attack"))
-mutants = importlib.import_module("mutants")
-sys.path.remove(str(ROOT / "scripts" / "attack"))
 RECORDS = ROOT / "results" / "trust"
 LINES, KNOWN = trust.lines_of(RECORDS / "mutants.jsonl"), trust.reasons(RECORDS / "equivalent_mutants.toml")
 

@@ -1,12 +1,11 @@
 """Hazards of asynchronous copies and products: each kind is found and named, no rung of the ladder has one."""
 
-import importlib
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import hazard_mutants
 import numpy as np
 import pytest
 from compilers import needs_gcc
@@ -38,9 +37,6 @@ from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 CHECKOUT = Path(__file__).parent.parent.parent
-sys.path.insert(0, str(CHECKOUT / "scripts" / "attack"))
-hazard_mutants = importlib.import_module("hazard_mutants")
-sys.path.remove(str(CHECKOUT / "scripts" / "attack"))
 
 SOURCE = Path(__file__).parent.parent / "sources" / "hazards.cu"
 KINDS = {
@@ -252,7 +248,7 @@ def test_a_mutant_is_found_with_its_lines(start):
 def test_the_recorded_mutants_are_those_of_todays_kernels_and_all_but_equivalent_ones_were_found():
     rows = json.loads(hazard_mutants.RECORDS.read_text())
     names = [mutant.name for mutant in hazard_mutants.mutants()]
-    assert [row["name"] for row in rows] == names, "run scripts/attack/hazard_mutants.py"
+    assert [row["name"] for row in rows] == names, "run tests/attacks/hazard_mutants.py"
     assert len(names) >= 60
     assert len(set(names)) == len(names)
     assert set(hazard_mutants.EQUIVALENT) <= set(names)

@@ -12,6 +12,7 @@ from rich.console import Console
 from alexconv.cli import matrix
 from alexconv.cli.display import Progress, next_steps
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS
@@ -135,7 +136,7 @@ def test_a_reason_is_given_once_with_all_rungs_and_layers():
 
 def test_without_times_the_cells_are_marks_and_the_error_is_the_worst():
     text = shown([made_up(1), made_up(2), made_up(1, "channels", status="wrong", reason="far off")])
-    assert cells(text, "direct") == ["ok", "ok", "2.0e-07", "1.0e-05", "fp32"]
+    assert cells(text, "direct")[:4] == ["ok", "ok", "2.0e-07", "1.0e-05"]
     assert cells(text, "channels")[:2] == ["wrong", "-"]
     assert "kernel ms" not in text
     assert "far off" in text
@@ -243,3 +244,21 @@ def test_progress_on_a_terminal_is_one_line_with_the_time_left(monkeypatch):
     assert live and max(map(len, live)) <= 80
     assert any(re.search(r"\b[0-2]/2  [-0-9:]{7} left  alexnet layer 2", line) for line in live)
     assert "[2/2] alexnet layer 2 N=1 direct pageable: wrong: far off" in text
+
+
+def test_without_a_gpu_the_times_on_record_stand_beside_the_checks():
+    recorded = read([RESULTS / "h200-main-job.jsonl"]).latest()
+    expected = sum(median_of(r, "kernel") for r in recorded if r["point"]["rung"] == "igemm" and not changed_in(r))
+    records = [made_up(layer, rung) for layer in range(1, 6) for rung in ("igemm", "direct")]
+    text = shown(records)
+    assert float(cells(text, "igemm")[-2]) == pytest.approx(expected, rel=2e-3)
+    assert "H200 ms: not measured here but on record" in text
+    assert "H200" not in shown([record | {"samples": {"kernel": [1.0] * 3}} for record in records])
+
+
+@pytest.mark.parametrize("changes", [{"data": "relu"}, {"workload": "lenet-86-k7"}, {"changed": ["TILE"]}])
+def test_other_points_than_those_on_record_have_no_time_on_record(changes):
+    record = made_up(1, "tiled")
+    record["changed"] = changes.pop("changed", [])
+    record["point"] |= changes
+    assert "H200" not in shown([record])

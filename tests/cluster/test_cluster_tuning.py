@@ -10,6 +10,7 @@ from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import __main__ as tune
 from alexconv.tune import cache as tuning_cache
+from alexconv.tune.measured import Request
 
 FASTEST_TILE = 12
 SEARCH = ["--workload", "lenet-86-k7", "--layers", "1-2", "--N", "1"]
@@ -68,7 +69,7 @@ def test_rungs_are_compared_on_workers(address, tmp_path):
     words = ["--auto", *SEARCH, "--rungs", "tiled,direct-register", "--precision", "fp32", "--cluster", address]
     assert tune.main([*words, "--out", str(out)]) == 0
     best = tuning_cache.load_best(
-        MadeUpGpu(), WORKLOADS["lenet-86-k7"].layer(1), 1, "fp32", "nchw", lambda line: pytest.fail(line)
+        MadeUpGpu(), Request(WORKLOADS["lenet-86-k7"].layer(1), 1, "fp32", "nchw"), lambda line: pytest.fail(line)
     )
     assert best.rung.name == "direct-register"
     assert len(read([out]).points) == 4 + 2, "the fastest of each layer runs again"

@@ -1,7 +1,6 @@
 """Assignments, screens, answers and scores; a few submissions graded whole."""
 
 import csv
-import importlib
 import io
 import json
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from time import sleep
 from types import SimpleNamespace
 
+import course_submissions as submissions
 import numpy as np
 import pytest
 from compilers import needs_gcc
@@ -28,11 +28,6 @@ from alexconv.grade import assignment, grading, sandbox, scores, timing, worker
 from alexconv.grade.grading import EARLY, REASONS, Grade, parts
 from alexconv.grade.sandbox import BUBBLEWRAP, Ended
 from alexconv.paths import cache_dir
-
-SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts" / "attack"
-sys.path.insert(0, str(SCRIPTS))
-submissions = importlib.import_module("course_submissions")
-sys.path.remove(str(SCRIPTS))
 
 MADE = assignment.new("hw", "ece408-2019", None, 1.0, seed=7)
 

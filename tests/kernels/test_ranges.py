@@ -11,7 +11,7 @@ from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
-from alexconv.planning.checks import MaxError
+from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
@@ -41,7 +41,7 @@ FILTERS = (1.0, 1e-6, 1e4)
 def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: np.ndarray, reach: int = 0) -> MaxError:
     y = run_once(choose_executor("host"), x, w, whole(rung, conv, len(x), **constants))
     found = MaxError()
-    found.add(y, reference(conv, x, w), patch_norms(conv, x, reach), filter_norms(w))
+    found.add(y, Expected(reference(conv, x, w), patch_norms(conv, x, reach), filter_norms(w)))
     return found
 
 

@@ -18,7 +18,7 @@ from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.library import devices, operation, outputs, routes, workspaces
 from alexconv.library.arrays import view
 from alexconv.library.packets import Symbol
-from alexconv.planning.checks import MaxError
+from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tune import auto
@@ -83,7 +83,8 @@ def torchs_error(torch, y, x, w, stride, padding):
     values, filters = x.float().cpu().numpy(), w.float().cpu().numpy()
     conv = conv_of(values, filters, stride, padding)
     error = MaxError()
-    error.add(y.cpu().numpy(), expected, patch_norms(conv, planes(values, padding)), filter_norms(filters))
+    norms = patch_norms(conv, planes(values, padding)), filter_norms(filters)
+    error.add(y.cpu().numpy(), Expected(expected, *norms))
     return error, conv
 
 

@@ -7,7 +7,7 @@ import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.library.calls import dtype_of
 from alexconv.library.terms import explicit_padding, padding_of, terms_of
-from alexconv.planning.checks import MaxError
+from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
@@ -32,7 +32,7 @@ def assert_right(y, x, w, precision="fp32", **given):
     conv, expected, norms = exact(x, w, **given)
     assert y.shape == expected.shape
     error = MaxError()
-    error.add(y, expected, *norms)
+    error.add(y, Expected(expected, *norms))
     assert error.passes(PRECISIONS[precision].tolerance(conv.K)), (conv, error)
 
 

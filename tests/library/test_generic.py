@@ -10,7 +10,7 @@ from alexconv.cpu_reference.reference import filter_norms, patch_norms, referenc
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.library import generic
 from alexconv.library.arrays import view
-from alexconv.planning.checks import MaxError
+from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
@@ -67,7 +67,7 @@ def test_every_shape_matches_the_reference(module, name, last):
     added = bias.astype("f4") if conv.bias else None
     error = MaxError()
     norms = patch_norms(conv, values), filter_norms(filters, added)
-    error.add(found, reference(conv, values, filters, added), *norms)
+    error.add(found, Expected(reference(conv, values, filters, added), *norms))
     assert error.passes(PRECISIONS["fp16" if dtype == np.float16 else "fp32"].tolerance(conv.K)), error
 
 

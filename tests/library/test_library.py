@@ -16,7 +16,7 @@ from alexconv.library import on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.calls import call_of, dtype_of, memory_of, overlaps
 from alexconv.library.terms import Terms
-from alexconv.planning.checks import MaxError
+from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
@@ -44,7 +44,7 @@ def assert_right(y, x, w, stride, padding, precision):
     conv = Conv(C, H, W, M, R, S, stride)
     assert y.shape == conv.y_shape(N)
     error = MaxError()
-    error.add(y, reference(conv, planes, w), patch_norms(conv, planes), filter_norms(w))
+    error.add(y, Expected(reference(conv, planes, w), patch_norms(conv, planes), filter_norms(w)))
     assert error.passes(PRECISIONS[precision].tolerance(conv.K)), (conv, error)
 
 

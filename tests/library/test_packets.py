@@ -20,6 +20,7 @@ from alexconv.planning import planner
 from alexconv.shapes import Conv
 from alexconv.tune import auto, estimate, measured
 from alexconv.tune import cache as tuning_cache
+from alexconv.tune.measured import Request
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
 SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch
@@ -538,10 +539,11 @@ def test_choices_depend_on_all_code_that_makes_them():
 
 def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
     executor, conv = machine.gpu.executor, Conv(256, 15, 15, 384, 3, 3)
-    choices.keep(executor, conv, 1, "fp32", "nchw", None)
+    request = Request(conv, 1, "fp32", "nchw")
+    choices.keep(executor, request, None)
     assert routes.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None
     routes.chosen.cache_clear()
     rung = RUNGS["igemm-async"]
-    choices.keep(executor, conv, 1, "fp32", "nchw", auto.Choice(rung, rung.resolve(conv, {}, 1), False))
-    assert choices.load(executor, conv, 1, "fp32", "nchw", 100 << 30).choice.rung is rung
-    assert choices.load(executor, conv, 1, "fp32", "nchw", 1000) is None
+    choices.keep(executor, request, auto.Choice(rung, rung.resolve(conv, {}, 1), False))
+    assert choices.load(executor, request, 100 << 30).choice.rung is rung
+    assert choices.load(executor, request, 1000) is None

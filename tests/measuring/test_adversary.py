@@ -13,6 +13,7 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import adversary
+from alexconv.measuring.adversary import Target
 from alexconv.precisions import ANY, PRECISIONS, WALK
 from alexconv.shapes import Conv
 
@@ -35,7 +36,7 @@ def test_trials_are_finite_values_of_their_type(seed, dtype, changes):
 
 
 def found(run, precision="fp32", trials=200, dtype=FLOAT):
-    return adversary.search(CONV, 2, PRECISIONS[precision], dtype, run, trials, inf)
+    return adversary.search(Target(run, CONV, 2, PRECISIONS[precision], dtype), trials, inf)
 
 
 def test_rounding_the_exact_result_withstands_the_search():
@@ -60,9 +61,9 @@ def test_one_exponent_for_all_values_does_not_withstand_it():
     assert result.ratio > 1
     assert result.trial.described()["powers"] or result.trial.singles
     uniform = adversary.first_trial(CONV, 2, np.random.default_rng(0))
-    arguments = CONV, 2, PRECISIONS["tf32"], FLOAT, in_fp16_with_one_exponent, 0
-    assert adversary.judged(uniform, *arguments)[0] < 1, "on uniform data it is within the class"
-    assert adversary.judged(result.trial, *arguments)[0] == result.ratio
+    target = Target(in_fp16_with_one_exponent, CONV, 2, PRECISIONS["tf32"], FLOAT)
+    assert adversary.judged(target, uniform)[0] < 1, "on uniform data it is within the class"
+    assert adversary.judged(target, result.trial)[0] == result.ratio
 
 
 def test_an_output_that_is_nan_breaks_any_bound():
@@ -83,5 +84,5 @@ def test_rungs_withstand_the_search(name):
     def run(x, w):
         return run_once(executor, x, w, cut).astype(np.float32)
 
-    result = adversary.search(CONV, 2, PRECISIONS[rung.precision], dtype, run, 20, inf)
+    result = adversary.search(Target(run, CONV, 2, PRECISIONS[rung.precision], dtype), 20, inf)
     assert 0 < result.ratio <= 1, replace(result, trial=None)

@@ -126,7 +126,7 @@ def test_auto_takes_the_first_executor_that_runs_here(monkeypatch):
 
     monkeypatch.setitem(EXECUTORS, "cuda", Backend(missing))
     assert choose_executor("auto").name == "host"
-    assert "No GPU is used: not on this machine" in choose_executor("auto").describe()
+    assert "No GPU: not on this machine" in choose_executor("auto").describe()
     monkeypatch.setitem(EXECUTORS, "host", Backend(missing))
     with pytest.raises(MissingTool, match="not on this machine"):
         choose_executor("auto")
@@ -170,7 +170,7 @@ x, w = np.ones((1, 1, 3, 3), "f4"), np.ones((1, 1, 2, 2), "f4")
 shown = {
     "contract": [contract.title, contract.peer],
     "layer 1": frontier.class_part(measured, contract).splitlines()[2],
-    "goals": [goal.what for goal in frontier.goals(measured) if goal.number == 10],
+    "goals": [goal.subject for goal in frontier.goals(measured) if goal.number == 10],
     "page": [line for table in precision.CLASSES.values() for line in table().splitlines() if "`toy`" in line],
     "marker": look("direct-toy").marker,
     "peers": CONVOLVED,

@@ -10,7 +10,7 @@ import pytest
 
 from alexconv.cpu_reference.reference import reference
 from alexconv.planning import checks
-from alexconv.planning.checks import MaxError, exact_batch, exact_inputs, exact_integers
+from alexconv.planning.checks import Expected, MaxError, exact_batch, exact_inputs, exact_integers
 from alexconv.precisions import ANY, PRECISIONS, TILE, USUAL, WALK, Bound
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -28,7 +28,7 @@ def measured(conv: Conv, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> MaxErro
     reference = np.einsum("nefcrs,mcrs->nmef", windows, w.astype(np.float64))
     error = MaxError()
     norms = np.sqrt((windows**2).sum(axis=(3, 4, 5))), np.sqrt((w.astype(np.float64) ** 2).sum(axis=(1, 2, 3)))
-    error.add(y, reference.astype(np.float32), *(values.astype(np.float32) for values in norms))
+    error.add(y, Expected(reference.astype(np.float32), *(values.astype(np.float32) for values in norms)))
     return error
 
 
@@ -77,7 +77,7 @@ def test_a_nan_in_an_early_block_is_not_forgotten():
     one, nan = np.ones((1, 1, 1, 1), np.float32), np.full((1, 1, 1, 1), np.nan, np.float32)
     error = MaxError()
     for y in (nan, one):
-        error.add(y, one, np.ones((1, 1, 1), np.float32), np.ones(1, np.float32))
+        error.add(y, Expected(one, np.ones((1, 1, 1), np.float32), np.ones(1, np.float32)))
     assert not error.passes(1.0)
 
 
@@ -85,8 +85,8 @@ def test_an_output_of_an_empty_patch_must_be_zero():
     nothing = np.zeros((1, 1, 1), np.float32), np.ones(1, np.float32)
     zero, wrong = np.zeros((1, 1, 1, 1), np.float32), np.full((1, 1, 1, 1), 1e-6, np.float32)
     good, bad = MaxError(), MaxError()
-    good.add(zero, zero, *nothing)
-    bad.add(wrong, zero, *nothing)
+    good.add(zero, Expected(zero, *nothing))
+    bad.add(wrong, Expected(zero, *nothing))
     assert good.passes(1e-7) and not bad.passes(1e-7)
 
 
@@ -169,7 +169,8 @@ def test_atomics_raise_only_the_absolute_term():
 def judged_alone(y: float, reference: float, norms: float, bound: Bound) -> MaxError:
     error = MaxError()
     one = np.ones((1, 1, 1, 1), np.float32)
-    error.add(one * np.float32(y), one * np.float32(reference), np.full((1, 1, 1), norms), np.ones(1), bound)
+    expected = Expected(one * np.float32(reference), np.full((1, 1, 1), norms), np.ones(1))
+    error.add(one * np.float32(y), expected, bound)
     return error
 
 
@@ -208,7 +209,8 @@ def test_relu_may_turn_an_intermediate_overflow_into_zero():
     one, most, bound = np.ones((1, 1, 1, 1), np.float32), 2.0**129, PRECISIONS["fp32"].bound(100, ANY)
     for rectified, norms, right in ((True, most, True), (False, most, False), (True, 1.0, False)):
         error = MaxError()
-        error.add(0 * one, INF * one, np.full((1, 1, 1), norms), np.ones(1), bound, rectified=rectified)
+        expected = Expected(INF * one, np.full((1, 1, 1), norms), np.ones(1), rectified=rectified)
+        error.add(0 * one, expected, bound)
         assert error.passes(1e-5) == right
 
 
@@ -222,7 +224,7 @@ def test_underflow_has_an_absolute_term_and_no_more():
 def test_errors_are_also_relative_to_the_sums_of_products():
     error = MaxError()
     y = np.full((2, 1, 1, 1), 3, np.float32)
-    error.add(y, y - 1, np.full((2, 1, 1), 10), np.ones(1), sums=np.full((1, 1, 1, 1), 5, np.float32))
+    error.add(y, Expected(y - 1, np.full((2, 1, 1), 10), np.ones(1), sums=np.full((1, 1, 1, 1), 5, np.float32)))
     assert (error.scaled, error.componentwise) == pytest.approx((0.1, 0.2))
 
 
@@ -244,7 +246,8 @@ def test_each_images_error_is_independent_of_the_batch(monkeypatch, dtype, group
 
     def added(images: slice) -> MaxError:
         error = MaxError()
-        error.add(y[images], reference[images], patch_norms[images], filter_norms, bound, reference[:2][images])
+        expected = Expected(reference[images], patch_norms[images], filter_norms, reference[:2][images])
+        error.add(y[images], expected, bound)
         return error
 
     alone = [added(slice(image, image + 1)) for image in range(7)]
@@ -263,7 +266,7 @@ def test_outputs_that_were_checked_are_freed_without_a_collection():
     gc.collect()
     gc.disable()
     try:
-        MaxError().add(y, y.copy(), norms, np.ones(2))
+        MaxError().add(y, Expected(y.copy(), norms, np.ones(2)))
         del y
         assert checked() is None, "page-locked memory would wait for a collection, in a thread without a context"
     finally:

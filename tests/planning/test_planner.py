@@ -65,7 +65,7 @@ def test_a_small_budget_raises_the_channels_of_a_block():
 def test_a_budget_of_zero_is_not_the_default_budget():
     conv, rung = WORKLOADS["alexnet"].layer(3), RUNGS["direct"]
     with pytest.raises(DoesNotFit, match=r"the budget is 0\.0"):
-        plan_on(choose_executor("host"), rung, conv, 1, rung.resolve(conv, {}), budget=0)
+        plan_on(choose_executor("host"), BoundRung(rung, conv, rung.resolve(conv, {})), 1, budget=0)
 
 
 def test_an_error_gives_needed_memory_and_budget():

@@ -18,7 +18,7 @@ PAGES = sorted(
 )
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 DEFINITION = re.compile(r"^\[[^\]]+\]: ([^#\n]+)", re.MULTILINE)
-CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

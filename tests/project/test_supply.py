@@ -10,7 +10,9 @@ import tarfile
 import tomllib
 from pathlib import Path
 
+import advisories
 import pytest
+from dist import distribute
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -18,11 +20,6 @@ from packaging.utils import canonicalize_name
 from alexconv.compiling import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts" / "release"))
-
-import advisories  # noqa: E402
-from dist import distribute  # noqa: E402
-
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKED = re.compile(r"^(\S+==[^\\\n]+?) ?\\?\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)

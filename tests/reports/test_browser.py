@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_records import whole_report
+from report_records import kernel_ms, whole_report
 
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.records.statistics import faster
+from alexconv.reports.comparison import FP32
 from alexconv.reports.elements import Page, Section, Table
 from alexconv.reports.page import PAGE
 from alexconv.reports.page import html as write_html
@@ -161,6 +164,42 @@ onload = async () => {
   document.querySelector("pre").textContent = JSON.stringify(found);
 };
 """
+# Steps through the rungs of a roofline to the last, in all classes.
+STEPPED = """
+const looked = page => {
+  const figure = page.querySelector("[data-kind=roofline]"), [back, on] = figure.querySelectorAll("button");
+  const [layer, kind] = figure.querySelectorAll("select"), name = () => figure.querySelector(".panel a").textContent;
+  Object.assign(layer, { value: "3" }).onchange();
+  Object.assign(kind, { value: "all" }).onchange();
+  const names = [name()];
+  while (!on.disabled) { on.click(); names.push(name()); }
+  const told = [...figure.querySelectorAll(".panel p")].map(each => each.textContent);
+  back.click();
+  return { names, told, back: name(), dots: figure.querySelectorAll("circle").length };
+};
+"""
+
+# Moves a layer's slider to each batch size.
+SLID = """
+const looked = page => {
+  const figure = page.querySelector("[data-kind=batches]"), slider = figure.querySelector("input");
+  return [...Array(Number(slider.max) + 1).keys()].map(place => {
+    slider.value = String(place);
+    slider.dispatchEvent(new Event("input"));
+    const texts = [...figure.querySelectorAll("text")].map(each => each.textContent);
+    return [figure.querySelector(".panel").textContent, ...texts];
+  });
+};
+"""
+# Moves each diagram's slider to its end.
+ENDED = """
+const looked = page => Object.fromEntries([...page.querySelectorAll(".chart")].map(figure => {
+  const slider = figure.querySelector("input");
+  slider.value = slider.max;
+  slider.dispatchEvent(new Event("input"));
+  return [figure.dataset.kind, [figure.querySelector(".panel").textContent, figure.querySelectorAll("rect").length]];
+}));
+"""
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
 SMALLEST_PX = 8  # 6 pt
 
@@ -280,6 +319,37 @@ def test_rows_are_chosen_by_value_and_by_words(site: Path) -> None:
     assert seen["fourth"]
     assert all({"3"} == {row[1]} and "channels-vector" in row[3] for row in seen["fourth"])
     assert seen["told"].startswith(f"{len(seen['fourth'])} of ")
+
+
+def test_a_roofline_is_stepped_through_in_ladder_order(site: Path) -> None:
+    seen = framed(site, ["alexnet.html"], DESKTOP, STEPPED, "stepped")["alexnet.html"]
+    names = [name.partition(": ")[2] for name in seen["names"]]
+    assert names == [rung.name for rung in LADDER]
+    assert seen["dots"] == len(names) and seen["back"].endswith(f": {names[-2]}")
+    last = kernel_ms("alexnet", 3, 128, len(names) - 1)
+    parent = [rung.name for rung in LADDER].index(LADDER[-1].parent or "")
+    assert f"{last:#.3g} ms" in seen["told"][1]
+    assert f"{faster(kernel_ms('alexnet', 3, 128, parent) / last)} than its parent" in seen["told"][1]
+
+
+def test_a_slider_shows_the_fastest_kernels_of_each_batch_size(site: Path) -> None:
+    seen = framed(site, ["layer-alexnet-3.html"], DESKTOP, SLID, "slid")["layer-alexnet-3.html"]
+    fastest = [rung.name for rung in LADDER if FP32.kept_by(rung)][-1]
+    for N, (told, *texts) in zip((1, 32, 128), seen, strict=False):
+        ms = f"{kernel_ms('alexnet', 3, N, [*RUNGS].index(fastest)):#.3g} ms"
+        assert told.startswith(f"N = {N}: {fastest}, ")
+        assert texts[texts.index(fastest) + 1] == ms
+        assert ("cuDNN NCHW fp32" in texts) == (N == 128)
+
+
+def test_diagrams_reach_their_last_step(site: Path) -> None:
+    names = ["rung-wgmma-split.html", "rung-igemm-stream-k.html", "rung-wgmma-winograd.html"]
+    seen = framed(site, names, DESKTOP, ENDED, "ended")
+    assert [set(seen[name]) for name in names] == [{"tile", "ring", "waves"}, {"ring", "waves"}, {"winograd"}]
+    assert "At 2.00: 0 blocks run" in seen[names[0]]["waves"][0]
+    assert "100 % of the time" in seen[names[1]]["waves"][0]
+    assert seen[names[2]]["winograd"][0].startswith("Tile 3 of 3: 7 inputs, 7 products")
+    assert all(rectangles > 3 for drawn in seen.values() for _, rectangles in drawn.values())
 
 
 def test_the_search_finds_a_table_by_its_title(site: Path) -> None:

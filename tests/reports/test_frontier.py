@@ -198,7 +198,7 @@ def test_the_first_layer_has_a_bound_of_its_own(tmp_path: Path) -> None:
 
 def test_the_slowest_layer_of_all_classes_is_named(tmp_path: Path) -> None:
     found = goal(gathered(tmp_path, comparison(tf32_4=1.01, fp16_2=0.9)), 5)
-    assert "layer 4, tf32" in found.what
+    assert "layer 4, tf32" in found.subject
     assert (found.ratio, found.met) == (pytest.approx(1 / 1.01), False)
     assert goal(gathered(tmp_path / "less", comparison(tf32_4=0.99)), 5).met is True
 

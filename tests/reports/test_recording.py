@@ -1,8 +1,9 @@
 """The recorded terminal: its picture shows what was printed, and its commands are today's."""
 
 import json
-import runpy
 from pathlib import Path
+
+import record_race
 
 from alexconv.records.statistics import Ratio, faster, faster_between
 from alexconv.reports.recording import lines, picture
@@ -24,7 +25,7 @@ def test_the_picture_shows_every_line_after_its_pauses(tmp_path: Path) -> None:
 
 
 def test_the_recorded_race_is_in_todays_kernel() -> None:
-    commands = runpy.run_path(str(ROOT / "scripts" / "measure" / "record_race.py"))["commands"]()
+    commands = record_race.commands()
     printed = [json.loads(line)[2].strip() for line in RACE.read_text().splitlines()[1:]]
     assert [f"$ {command}" for command in commands] == [line for line in printed if line.startswith("$ ")]
     assert any(line.split()[:2] == ["correct", "ok"] for line in printed)

@@ -1,30 +1,27 @@
 """The table of measured rungs that auto goes by."""
 
 import json
-import sys
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
+
+import auto_table
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
 from alexconv.records.store import RecordFile
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import measured
 from alexconv.tune.auto import contenders
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts" / "measure"))
-import auto_table
-
-sys.path.pop(0)
+from alexconv.tune.measured import Request
 
 LAYERS = {
-    measured.name_of(conv, N, precision, layout): (conv, N, precision, layout)
+    measured.name_of(request): request
     for name in ("alexnet", "resnet50", "vgg16", "convnet-benchmarks")
     for conv in WORKLOADS[name].layers
     for N in (1, 32, 128)
     for precision in ("fp32", "fp32-tile", "tf32", "fp16", "half")
     for layout in ("nchw", "nhwc")
+    for request in [Request(conv, N, precision, layout)]
 }
 
 
@@ -32,24 +29,25 @@ def test_every_entry_is_a_rung_that_takes_the_layer():
     entries = measured.table()[H200.name]
     assert set(entries) <= set(LAYERS)
     for name in entries:
-        conv, N, precision, layout = LAYERS[name]
-        found = measured.fastest(H200, conv, N, precision, layout)
-        assert found and found.rung.layout == layout, name
-        assert not found.rung.refuses(Problem(conv, N, found.constants, H200))
+        request = LAYERS[name]
+        found = measured.fastest(H200, request)
+        assert found and found.rung.layout == request.layout, name
+        assert not found.rung.refuses(Problem(request.conv, request.N, found.constants, H200))
 
 
 def test_what_was_not_measured_is_not_in_the_table(monkeypatch):
     conv = WORKLOADS["resnet50"].layer(5)
-    name = measured.name_of(conv, 32, "tf32", "nhwc")
+    request = Request(conv, 32, "tf32", "nhwc")
+    name = measured.name_of(request)
     rung = RUNGS["wgmma-floats"]
     constants = rung.resolve(conv, {"TILE_PIXELS": 128}, 32)
     monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {rung.name: constants}}})
-    found = measured.fastest(H200, conv, 32, "tf32", "nhwc")
+    found = measured.fastest(H200, request)
     assert found and (found.rung, found.constants) == (rung, constants)
-    assert measured.fastest(H200, conv, 33, "tf32", "nhwc") is None
-    assert measured.fastest(H200, conv, 32, "fp32", "nhwc") is None
+    assert measured.fastest(H200, replace(request, N=33)) is None
+    assert measured.fastest(H200, replace(request, precision="fp32")) is None
     monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {rung.name: {"TILE": 8}}}})
-    assert measured.fastest(H200, conv, 32, "tf32", "nhwc") is None  # of other constants than the rung has today
+    assert measured.fastest(H200, request) is None  # of other constants than the rung has today
 
 
 def choices_record(conv, ms, **more):
@@ -61,7 +59,7 @@ def choices_record(conv, ms, **more):
 
 def test_times_of_calls_replace_those_of_points(tmp_path):
     conv, rung = WORKLOADS["resnet50"].layer(22), RUNGS["wgmma-half-split-k"]
-    (least,) = contenders(H200, conv, 32, {"fp16"}, "nhwc", 1)
+    (least,) = contenders(H200, conv, 32, [r for r in LADDER if (r.precision, r.layout) == ("fp16", "nhwc")], 1)
     large = rung.resolve(conv, {"TILE_PIXELS": 128, "TILE_FILTERS": 64}, 32)
     file = RecordFile(tmp_path / "choices.jsonl")
     file.header(
@@ -77,5 +75,5 @@ def test_times_of_calls_replace_those_of_points(tmp_path):
     assert "half" not in measured and measured["floats"] == (0.02, floats)
     assert sorted(ms for ms, _ in measured.values()) == [0.009, 0.012, 0.02]
     found = dict(auto_table.entries(conv, 32, auto_table.times([tmp_path / "choices.jsonl"])[conv, 32]))
-    best = found[auto_table.name_of(conv, 32, "fp16", "nhwc")]
+    best = found[auto_table.name_of(Request(conv, 32, "fp16", "nhwc"))]
     assert (best.rung, dict(best.constants)) == (rung, large)

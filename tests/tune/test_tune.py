@@ -29,6 +29,7 @@ from alexconv.tune import auto
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import tables as tuning_tables
 from alexconv.tune.cache import Tuned
+from alexconv.tune.measured import Request
 from alexconv.tune.search import Search, axes, candidates
 
 LENET = WORKLOADS["lenet-70-k5"]
@@ -465,7 +466,7 @@ def comparison(tmp_path, *arguments, gpu=None):
 
 
 def chosen(gpu, precision="fp32", layout="nchw", N=1, conv=None):
-    choice = auto.choose(gpu, conv or LENET.layer(2), N, precision, layout, print)
+    choice = auto.choose(gpu, Request(conv or LENET.layer(2), N, precision, layout), print)
     return choice and (choice.rung.name, choice.constants, choice.measured)
 
 
@@ -510,7 +511,7 @@ def test_a_damaged_best_is_reported_and_not_used(tmp_path, cache):
     (file,) = cache.glob("tuning/*.json")
     file.write_text("{")
     said = []
-    assert tuning_cache.load_best(MadeUpGpu(), LENET.layer(2), 1, "fp32", "nchw", said.append) is None
+    assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), said.append) is None
     assert "damaged" in said[0] and "--auto" in said[0]
 
 

@@ -60,7 +60,7 @@ _SYMBOL_TABLE, _WRITABLE = 2, 1
 _LOCAL = "_ZZ"  # prefix of the mangled name of a function's static variable
 # Those of the C++ library, where it is linked statically.
 _OF_CXX_LIBRARY = re.compile(
-    rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
+    rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1L?(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
 )
 _HEADERS_READ: set[Path] = set()  # folders of precompiled headers already checked: their files are large
 _READING_HEADERS = threading.Lock()

@@ -1,7 +1,7 @@
 """Plants synchronization bugs in the kernels, each of which the host executor's build for async hazards must find.
 
-    python scripts/attack/hazard_mutants.py                    all, into results/hazard-mutants.json
-    python scripts/attack/hazard_mutants.py --only resident    those whose name contains this; records nothing
+    python tests/attacks/hazard_mutants.py                    all, into results/hazard-mutants.json
+    python tests/attacks/hazard_mutants.py --only resident    those whose name contains this; records nothing
 
 Mutants come from the sources by patterns: every statement that synchronizes is left out, weakened or moved.
 """

@@ -1,6 +1,6 @@
 """Mutants of every rung: which of them are noticed, and by what?
 
-python scripts/attack/mutants.py results/trust/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--jobs 1]
+python tests/attacks/mutants.py results/trust/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--jobs 1]
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
 the CPU and runs on a small, odd, non-square shape with three images; if nothing notices it there, on further shapes
@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "kernels"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "kernels"))
 
 from test_arrivals import unguarded
 
@@ -55,7 +55,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, Rung
-from alexconv.planning.checks import MaxError, exact_bias, exact_inputs
+from alexconv.planning.checks import Expected, MaxError, exact_bias, exact_inputs
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
@@ -214,7 +214,7 @@ def outcome(rung: Rung, variant: Variant) -> list[str]:
         for images in (x, lonely) if rung.dtype == FLOAT32 else (x,):
             with open_rung(HostExecutor(), cut, images, w, TRANSFERS["pageable"], added) as opened:
                 norms = patch_norms(conv, images), filter_norms(w, added)
-                error.add(opened.outputs(), reference(conv, images, w, added), *norms)
+                error.add(opened.outputs(), Expected(reference(conv, images, w, added), *norms))
         alarms += [] if error.passes(precision.tolerance(conv.K)) else ["error"]
         expected = reference(conv, *integers, exact)
         sign = 1 if conv.bias or conv.relu else -1

@@ -1,8 +1,8 @@
 """Makes submissions of many kinds for a course's assignment, grades them, and says which grade is not as expected.
 
-    python scripts/attack/course_submissions.py                      200 of them, into results/course/submissions.json
-    python scripts/attack/course_submissions.py --count 40 --out F   fewer, into another file
-    python scripts/attack/course_submissions.py --beside 100         right ones alone, and among 100 malicious ones
+    python tests/attacks/course_submissions.py                      200 of them, into results/course/submissions.json
+    python tests/attacks/course_submissions.py --count 40 --out F   fewer, into another file
+    python tests/attacks/course_submissions.py --beside 100         right ones alone, and among 100 malicious ones
 
 Kinds are right, wrong and malicious; the last try the attacks that a grader must expect.  Each has the points that it
 must get if no attack succeeds: a malicious one that reads a hidden file, or escapes its sandbox, spoils its own outputs
@@ -540,7 +540,7 @@ def main() -> int:
             only = [word for word in chosen.only.split(",") if word]
             results = graded(chosen.count, Path(folder), only, jobs=chosen.jobs)
     facts = {
-        "command": "python scripts/attack/course_submissions.py "
+        "command": "python tests/attacks/course_submissions.py "
         + (f"--beside {chosen.beside}" if chosen.beside else f"--count {chosen.count}")
         + (f" --jobs {chosen.jobs}" if chosen.jobs else ""),
         "machine": f"{cpu_model()}, {cores()} cores, {platform.system()} {platform.release().partition('-')[0]}",
