@@ -148,8 +148,8 @@ def sourced(text: str) -> tuple[str, str]:
     return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
 
 
-ESCAPED = {"<": "&lt;", "](": "]\\("}
-CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(", re.DOTALL)
+ESCAPED = {"<": "&lt;", "](": "]\\(", "_": "\\_"}
+CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(|(?<![^\W_])_", re.DOTALL)
 
 
 def plain(text: str) -> str:

@@ -31,7 +31,7 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
     best = winners.table(measurements, frontier, workload, layer)
     items: list[Table | Plot] = [best] if best.rows else []
     slider = interactive.batches(measurements, frontier, workload, layer)
-    theirs = cudnn.section(frontier, layer) if workload == WORKLOAD else None
+    theirs = cudnn.sections(frontier, layer) if workload == WORKLOAD else []
     return Page(
         key,
         "layer",
@@ -39,9 +39,10 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
         "",
         [
             Section("best", "Which kernel is best, and why", "", items, charts=slider),
-            *([theirs] if theirs and theirs.items else []),
+            *theirs[:1],
             Section("ladder", "The ladder on this layer", "", ladder(measurements, frontier, workload, layer)),
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),
+            *theirs[1:],
         ],
         facts_of(workload, layer),
         name=f"{workload} layer {layer}",
