@@ -24,6 +24,13 @@ def fastest(rows: Sequence[Dot], words: str = "{} is fastest", *, least: bool = 
     return words.format(own) + (", as in the study" if own == published else beside)
 
 
+def by_panel(panels: Sequence[tuple[str, Sequence[Dot]]]) -> str:
+    """The row of the smallest value in each panel, once if it is the same."""
+    found = {name.partition(",")[0]: fastest(rows, least=True).replace(" *", "") for name, rows in panels}
+    same = len(set(found.values())) == 1
+    return next(iter(found.values())) if same else "; ".join(f"{name}, {text}" for name, text in found.items())
+
+
 def leader(values: Mapping[str, float], *, least: bool) -> str:
     """The label of the largest or the smallest value; empty without any."""
     choose = min if least else max

@@ -237,8 +237,7 @@ def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
     gpu = next(iter(next(iter(by_row.values())).values()))[0].gpu
     caption = f"The study's variants with its constants. Left is faster. {own.footnote(of=COPIES)}"
     draw = partial(dots, panels, "op time (ms per batch)", f"published ({gpu})")
-    found = [f"{name.partition(',')[0]}, {findings.fastest(drawn, least=True)}" for name, drawn in panels]
-    title = findings.titled(f"{study}, op times of its variants, N={N}", "; ".join(found))
+    title = findings.titled(f"{study}, op times of its variants, N={N}", findings.by_panel(panels))
     return [Plot(f"{study}-variants", title, caption, draw)]
 
 

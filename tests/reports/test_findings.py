@@ -3,7 +3,7 @@
 from alexconv.records.statistics import Summary
 from alexconv.reports.charts import Dot, Stack, Step
 from alexconv.reports.elements import shown
-from alexconv.reports.findings import climb, copies, extent, fastest, titled, wins
+from alexconv.reports.findings import by_panel, climb, copies, extent, fastest, titled, wins
 from alexconv.reports.published import value
 from alexconv.reports.style import darkened, look
 
@@ -24,6 +24,12 @@ def test_the_fastest_row_stands_beside_the_study_s() -> None:
     assert fastest([dot("a", 1.0)]) == "a is fastest"
     assert fastest([dot("a", None, 1.0)]) == ""
     assert titled("Fig. 3a", "") == "Fig. 3a"
+
+
+def test_panels_that_agree_are_told_once() -> None:
+    one, two = [dot("a *", 1.0), dot("b", 2.0)], [dot("a *", 3.0), dot("b", 2.0)]
+    assert by_panel([("layer 1, N=1", one), ("layer 2, N=1", one)]) == "a is fastest"
+    assert by_panel([("layer 1, N=1", one), ("layer 2, N=1", two)]) == "layer 1, a is fastest; layer 2, b is fastest"
 
 
 def test_shares_of_copies() -> None:
