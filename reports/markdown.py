@@ -7,7 +7,7 @@ from pathlib import Path
 from alexconv.kernels.ladder import LADDER
 from alexconv.reports.elements import Cell, Page, Plot, Table, markdown_table, plain, sourced
 from alexconv.reports.links import name_in, page_links
-from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, Report
+from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, UNTIMED, Report
 
 README = "README.md"
 MOST_OPEN_ROWS, MOST_ROWS = 40, 160  # of a table that is initially open; of one that is on the page
@@ -62,7 +62,8 @@ def page_text(report: Report, page: Page, pages: Sequence[Page], links: Mapping[
     shown = {item.key for item in on_page(page)}
     own = {name: href for name, href in links.items() if href.partition("#")[0] != address(page)}
     lines = [f"# {plain(page.title)}", *([] if index else ["", f"[Report]({README})"])]
-    lines += [part for text in (headline, page.text) if text for part in ("", plain(text))]
+    notice = "" if report.timed else UNTIMED
+    lines += [part for text in (headline, notice, page.text) if text for part in ("", plain(text))]
     lines += ["", *bullets(facts, own)] if facts else []
     for section in page.sections:
         items = [item for item in section.items if item.key in shown]

@@ -20,7 +20,7 @@ from alexconv.reports.elements import LEAD, Cell, Plot, Table, exact, shown, sou
 from alexconv.reports.links import name_in, page_links
 from alexconv.reports.listing import listing
 from alexconv.reports.markdown import markdown_pages
-from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, Report
+from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, UNTIMED, Report
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -117,7 +117,7 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "charted": lambda page: any(section.charts for section in page.sections),
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
-    environment.globals |= {"LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS}
+    environment.globals |= {"UNTIMED": UNTIMED, "LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS}
     environment.globals |= {"MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_OPEN_LINES": MOST_OPEN_LINES}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
