@@ -26,12 +26,12 @@ COLUMNS = (
 )
 
 
-def section(frontier: Frontier | None, layer: int) -> Section:
-    """A layer of AlexNet with many images, and with one."""
+def sections(frontier: Frontier | None, layer: int) -> list[Section]:
+    """What it runs on a layer of AlexNet, with many images and with one; then the names that say so."""
     sources = {N: source for N in (MANY, ONE) if (source := sources_of(frontier).get(N))}
     every = [(N, point, plan) for N, source in sources.items() for point, plan in plans(source, layer, N)]
     if not every:
-        return Section("cudnn", "What cuDNN runs", "")
+        return []
     files = dict.fromkeys(source.file for source in sources.values())
     origin = f"From `{'`, `'.join(files)}`."
     rows = [row(N, point, plan) for N, point, plan in every]
@@ -41,13 +41,14 @@ def section(frontier: Frontier | None, layer: int) -> Section:
         f"transforms. {origin}"
     )
     names = dict.fromkeys(name for _, _, plan in every for name in plan.names)
-    key, tail = f"layer-alexnet-{layer}-cudnn", f"As recorded. {origin}"
-    shown_names: list[tuple[Cell, ...]] = [(name, kernel_of(name).step) for name in names]
-    tables = [
-        Table(key, "cuDNN's kernels", caption, COLUMNS, rows, filters=("class", "N"), chosen={"N": str(MANY)}),
-        Table(f"{key}-names", "Names of its kernels", tail, ("kernel", "what it does"), shown_names, csv=False),
+    named: list[tuple[Cell, ...]] = [(kernel_of(name).step, name) for name in names]
+    key, columns = f"layer-alexnet-{layer}-cudnn", ("what it does", "name, as recorded")
+    table = Table(key, "cuDNN's kernels", caption, COLUMNS, rows, filters=("class", "N"), chosen={"N": str(MANY)})
+    evidence = Table(f"{key}-names", "What the names say", origin, columns, named, csv=False)
+    return [
+        Section("cudnn", "What cuDNN runs", story(sources.get(MANY), layer), [table]),
+        Section("names", "Names of cuDNN's kernels", "", [evidence]),
     ]
-    return Section("cudnn", "What cuDNN runs", story(sources.get(MANY), layer), [*tables])
 
 
 def sources_of(frontier: Frontier | None) -> dict[int, Source | None]:

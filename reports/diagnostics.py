@@ -305,12 +305,12 @@ def memory(measurements: Measurements) -> Table:
         "device memory (MiB)",
         "of which partial planes (MiB)",
         "pieces",
-        "compulsory traffic (MiB)",
+        "minimum traffic (MiB)",
         "FLOP/byte",
         "sectors per warp's store",
     )
     caption = (
-        "Predicted, not measured. Compulsory traffic: input, filters and output, once. Sectors: of 32 bytes, touched "
+        "Predicted, not measured. Minimum traffic: input, filters and output, once. Sectors: of 32 bytes, touched "
         "when a warp stores one output per thread, by the mapping of threads to outputs (float32 needs 4)."
     )
     return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True, filters=PLACE[:3])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 
+from alexconv.records.published import Printed
 from alexconv.records.statistics import faster
 
 Cell = str | int | float | None
@@ -117,11 +118,13 @@ class Page:
 
 
 def shown(cell: Cell) -> str:
-    """A cell for readers: at most four significant digits, no exponent from 0.001 on."""
+    """A cell for readers: as printed, or else at most four significant digits, no exponent from 0.001 on."""
     if cell is None:
         return MISSING
     if isinstance(cell, Faster):
         return faster(cell)
+    if isinstance(cell, Printed):
+        return f"{cell:,.10g}"
     if not isinstance(cell, float):
         return str(cell)
     size = abs(cell)
@@ -145,8 +148,8 @@ def sourced(text: str) -> tuple[str, str]:
     return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
 
 
-ESCAPED = {"<": "&lt;", "](": "]\\("}
-CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(", re.DOTALL)
+ESCAPED = {"<": "&lt;", "](": "]\\(", "_": "\\_"}
+CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(|(?<![^\W_])_", re.DOTALL)
 
 
 def plain(text: str) -> str:

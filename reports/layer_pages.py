@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from alexconv.reports import charts, cudnn, interactive, winners
+from alexconv.reports import charts, cudnn, findings, interactive, winners
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import Frontier, interval
 from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table
@@ -31,7 +31,7 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
     best = winners.table(measurements, frontier, workload, layer)
     items: list[Table | Plot] = [best] if best.rows else []
     slider = interactive.batches(measurements, frontier, workload, layer)
-    theirs = cudnn.section(frontier, layer) if workload == WORKLOAD else None
+    theirs = cudnn.sections(frontier, layer) if workload == WORKLOAD else []
     return Page(
         key,
         "layer",
@@ -39,9 +39,10 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
         "",
         [
             Section("best", "Which kernel is best, and why", "", items, charts=slider),
-            *([theirs] if theirs and theirs.items else []),
+            *theirs[:1],
             Section("ladder", "The ladder on this layer", "", ladder(measurements, frontier, workload, layer)),
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),
+            *theirs[1:],
         ],
         facts_of(workload, layer),
         name=f"{workload} layer {layer}",
@@ -70,7 +71,7 @@ def ladder(measurements: Measurements, frontier: Frontier | None, workload: str,
         f"grey line: best so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
     )
     draw = partial(charts.ladder, climbed, unit, lines, bests)
-    title = f"{workload}, layer {layer}: the ladder, N={N}"
+    title = findings.titled(f"{workload}, layer {layer}, the ladder, N={N}", findings.climb(climbed))
     plot = Plot(f"layer-{workload}-{layer}-ladder", title, caption, draw, wide=True)
     return [plot, records_table(measurements, workload, layer, climbed)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from alexconv.kernels.ladder import LADDER
 from alexconv.reports.elements import Cell, Page, Plot, Table, markdown_table, plain, sourced
 from alexconv.reports.links import name_in, page_links
-from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, Report
+from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, UNTIMED, Report
 
 README = "README.md"
 MOST_OPEN_ROWS, MOST_ROWS = 40, 160  # of a table that is initially open; of one that is on the page
@@ -62,8 +62,9 @@ def page_text(report: Report, page: Page, pages: Sequence[Page], links: Mapping[
     shown = {item.key for item in on_page(page)}
     own = {name: href for name, href in links.items() if href.partition("#")[0] != address(page)}
     lines = [f"# {plain(page.title)}", *([] if index else ["", f"[Report]({README})"])]
-    lines += [part for text in (headline, page.text) if text for part in ("", plain(text))]
-    lines += ["", *bullets(facts)] if facts else []
+    notice = "" if report.timed else UNTIMED
+    lines += [part for text in (headline, notice, page.text) if text for part in ("", plain(text))]
+    lines += ["", *bullets(facts, own)] if facts else []
     for section in page.sections:
         items = [item for item in section.items if item.key in shown]
         if items or section.text:
@@ -76,9 +77,11 @@ def page_text(report: Report, page: Page, pages: Sequence[Page], links: Mapping[
     return "\n".join([*lines, "", *definitions("\n".join(lines), own)]).strip() + "\n"
 
 
-def bullets(facts: Sequence[tuple[str, str]]) -> list[str]:
-    """Names and values as a list."""
-    return [f"- **{name}**: {plain(one_line(value))}" for name, value in facts]
+def bullets(facts: Sequence[tuple[str, str]], links: Mapping[str, str] | None = None) -> list[str]:
+    """Names and values as a list; a value that names a page is a link."""
+    hrefs = links or {}
+    texts = [(name, plain(one_line(value)), hrefs.get(value)) for name, value in facts]
+    return [f"- **{name}**: {f'[{text}]({href})' if href else text}" for name, text, href in texts]
 
 
 def one_line(text: str) -> str:

@@ -20,7 +20,7 @@ from alexconv.reports.elements import LEAD, Cell, Plot, Table, exact, shown, sou
 from alexconv.reports.links import name_in, page_links
 from alexconv.reports.listing import listing
 from alexconv.reports.markdown import markdown_pages
-from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, Report
+from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, UNTIMED, Report
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,6 +28,7 @@ SEARCH = "search.js"
 PAGE = f"{INDEX}.html"
 ASSETS = ("site.css", "site.js", "charts.js")
 BOOK = "book/index.html"
+MOST_OPEN_LINES = 128  # of a source file
 MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open; of one that is on the page
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
@@ -116,7 +117,8 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "charted": lambda page: any(section.charts for section in page.sections),
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
-    environment.globals |= {"LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS}
+    environment.globals |= {"UNTIMED": UNTIMED, "LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS}
+    environment.globals |= {"MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_OPEN_LINES": MOST_OPEN_LINES}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
     found = {}

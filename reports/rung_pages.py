@@ -20,7 +20,7 @@ from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
 from alexconv.shapes import WORKLOADS
 
 TIMES = (
-    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "than its parent", "TFLOP/s", "% of roofline"),
+    *("workload", "layer", "N", "ms", "with copies, ms", "than its parent", "TFLOP/s", "% of roofline"),
     *("cuDNN, ms", "than cuDNN", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
 )
 TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
@@ -202,7 +202,6 @@ def time_row(
     return (
         *axes,
         ms,
-        interval(time),
         total,
         Faster(gain) if gain else None,
         point.tflops,

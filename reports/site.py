@@ -36,6 +36,10 @@ from alexconv.reports.published import ALEXNET_STUDY
 
 INDEX = "index"
 TABLES, FIGURES = "tables", "figures"  # folders beside the pages
+UNTIMED = (
+    "These records come from the host executor, which runs the kernels on the CPU to verify them: nothing in this "
+    "report is a GPU time. Correctness, launches and memory hold for a GPU too."
+)
 FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others are folded away
 KINDS = {  # the lists of pages, in the order of the index
     "layer": "Layers",

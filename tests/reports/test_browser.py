@@ -293,6 +293,7 @@ def test_nothing_is_wider_than_the_screen(
     assert sum(seen["figures"] for seen in found.values()) > 40
 
 
+@pytest.mark.long
 def test_no_table_is_cut_on_a_wide_screen(repository_site: Path) -> None:
     names = sorted(path.name for path in repository_site.glob("*.html"))
     tables, cut = 0, []

@@ -6,9 +6,11 @@ from pathlib import Path
 from report_records import published_report
 
 from alexconv.reports.elements import Plot
-from alexconv.reports.markdown import in_file, items_of, slug
+from alexconv.reports.markdown import in_file, items_of, markdown_pages, slug
+from alexconv.reports.site import UNTIMED, report_of
 
-REPORT = Path(__file__).parents[2] / "docs" / "report"
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "docs" / "report"
 PAGES = {path.name: path.read_text() for path in REPORT.glob("*.md")}
 MOST_BYTES = 100_000
 
@@ -55,6 +57,12 @@ def test_sources_are_folded_at_the_end() -> None:
         shown = text.partition("<details><summary>Source")[0]
         captions = [line for line in shown.splitlines() if not line.startswith(("|", "- **Cards**"))]
         assert not [line for line in captions if "(GPU-" in line or "alexconv run" in line], name
+
+
+def test_pages_of_a_cpu_s_records_say_so() -> None:
+    report = report_of([ROOT / "results" / "host" / "main-job.jsonl"])
+    assert all(UNTIMED in text for text in markdown_pages(report).values())
+    assert not any(UNTIMED in text for text in PAGES.values())
 
 
 def test_a_slug_is_that_of_the_hosting_site() -> None:
