@@ -33,6 +33,7 @@ from alexconv.reports import (
 )
 from alexconv.reports.elements import Plot, Table
 from alexconv.reports.generated import stale, superfluous, updated, write
+from alexconv.reports.machine_code import with_machine_code
 from alexconv.reports.markdown import in_file, items_of, markdown_pages
 from alexconv.reports.page import csv_text, draw_all
 from alexconv.reports.page import write as write_site
@@ -83,7 +84,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
 
 def published(results: Path) -> Report:
     """The report of a checkout's record files."""
-    return report_of([*files_in(results), *(results / name for name in MORE)])
+    return with_machine_code(report_of([*files_in(results), *(results / name for name in MORE)]), results)
 
 
 def texts(report: Report) -> dict[Path, str]:

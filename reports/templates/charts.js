@@ -257,5 +257,70 @@ function winograd(figure, data) {
   });
 }
 
+// ---- Source beside machine code: a line's instructions, an instruction's line.
+
+function listing(figure, data) {
+  const bar = figure.querySelector(".tools"), at = figure.querySelector(".scroll"), panel = figure.querySelector(".panel");
+  const kernel = select(bar, "kernel", Object.keys(data.kernels), Object.keys(data.kernels)[0], kernelChosen);
+  const file = select(bar, "file", [], "", fileChosen);
+  at.className = "listing";
+  const [source, code] = ["source", "machine code"].map(name => {
+    const pane = at.appendChild(document.createElement("div"));
+    Object.assign(pane, { tabIndex: 0, className: "pane" });
+    pane.setAttribute("role", "region");
+    pane.setAttribute("aria-label", name);
+    return pane;
+  });
+  const line = (pane, share, text, press) => {
+    const found = pane.appendChild(document.createElement("button"));
+    found.type = "button";
+    const part = found.appendChild(document.createElement("small"));
+    part.textContent = share >= .05 ? share.toFixed(1) : "";
+    found.append(text || " ");
+    found.onclick = press;
+    return found;
+  };
+  let rows = [], shown = new Map();
+  const cycles = place => rows.reduce((sum, row) => sum + (row[2] === place ? row[1] : 0), 0);
+
+  function kernelChosen() {
+    rows = data.kernels[kernel.value];
+    const sums = new Map();
+    for (const [, share, place] of rows) sums.set(place.split(":")[0], (sums.get(place.split(":")[0]) ?? 0) + share);
+    const files = Object.keys(data.files).filter(name => sums.has(name)).sort((a, b) => sums.get(b) - sums.get(a));
+    file.replaceChildren(...files.map(name => new Option(name, name)));
+    code.replaceChildren();
+    rows.forEach((row, i) => { row.node = line(code, row[1], `${(16 * i).toString(16).padStart(4, "0")}  ${row[0]}`, () => choose(row[2], row)); });
+    fileChosen();
+    const costly = rows.filter(row => shown.has(row[2])).reduce((best, row) => !best || cycles(row[2]) > cycles(best[2]) ? row : best, null);
+    if (costly) choose(costly[2]);
+    if (costly) choose(costly[2], costly);
+  }
+  function fileChosen() {
+    source.replaceChildren();
+    shown = new Map();
+    (data.files[file.value] ?? []).forEach((text, i) => {
+      const place = `${file.value}:${i + 1}`, own = rows.filter(row => row[2] === place);
+      const found = line(source, cycles(place), `${String(i + 1).padStart(3)}  ${text}`, () => choose(place));
+      found.disabled = !own.length;
+      shown.set(place, found);
+    });
+    panel.replaceChildren();
+    paragraph(panel, `${rows.length} instructions.`);
+  }
+  function choose(place, chosen) {
+    const name = place.split(":")[0];
+    if (name !== file.value && data.files[name]) { file.value = name; fileChosen(); }
+    const own = rows.filter(row => row[2] === place);
+    for (const row of rows) row.node.classList.toggle("chosen", row[2] === place);
+    for (const [other, node] of shown) node.classList.toggle("chosen", other === place);
+    if (!chosen && own.length) code.scrollTop = own[0].node.offsetTop - code.offsetTop - 40;
+    if (chosen && shown.has(place)) source.scrollTop = shown.get(place).offsetTop - source.offsetTop - 40;
+    panel.replaceChildren();
+    paragraph(panel, `${place}: ${own.length} of ${rows.length} instructions, ${cycles(place).toFixed(1)} % of the cycles.`);
+  }
+  kernelChosen();
+}
+
 for (const figure of document.querySelectorAll(".chart"))
-  ({ roofline, batches, tile, ring, waves, winograd })[figure.dataset.kind](figure, JSON.parse(figure.querySelector("script").textContent));
+  ({ roofline, batches, tile, ring, waves, winograd, listing })[figure.dataset.kind](figure, JSON.parse(figure.querySelector("script").textContent));

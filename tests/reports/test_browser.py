@@ -16,7 +16,7 @@ from report_records import kernel_ms, whole_report
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.statistics import faster
 from alexconv.reports.comparison import FP32
-from alexconv.reports.elements import Page, Section, Table
+from alexconv.reports.elements import Chart, Page, Section, Table
 from alexconv.reports.page import PAGE
 from alexconv.reports.page import html as write_html
 from alexconv.reports.site import Report
@@ -200,6 +200,17 @@ const looked = page => Object.fromEntries([...page.querySelectorAll(".chart")].m
   return [figure.dataset.kind, [figure.querySelector(".panel").textContent, figure.querySelectorAll("rect").length]];
 }));
 """
+# The line of the source that is chosen at first, then that of an instruction.
+LISTED = """
+const looked = page => {
+  const figure = page.querySelector(".chart"), told = figure.querySelector(".panel");
+  const [source, code] = figure.querySelectorAll(".pane");
+  const chosen = pane => [...pane.querySelectorAll(".chosen")].map(each => each.textContent), first = told.textContent;
+  const lines = chosen(source), instructions = chosen(code).length;
+  code.querySelector("button").click();
+  return { first, lines, instructions, second: told.textContent, last: chosen(source) };
+};
+"""
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
 SMALLEST_PX = 8  # 6 pt
 
@@ -351,6 +362,18 @@ def test_diagrams_reach_their_last_step(site: Path) -> None:
     assert "100 % of the time" in seen[names[1]]["waves"][0]
     assert seen[names[2]]["winograd"][0].startswith("Tile 3 of 3: 7 inputs, 7 products")
     assert all(rectangles > 3 for drawn in seen.values() for _, rectangles in drawn.values())
+
+
+def test_a_line_of_source_shows_its_instructions(site: Path) -> None:
+    rows = [("MOV R1, R2", 10.0, "toy.cu:1"), ("FFMA R0, R1, R2, R0", 60.0, "toy.cu:2"), ("EXIT", 30.0, "toy.cu:2")]
+    data = {"kernels": {"toy": rows}, "files": {"toy.cu": ["first", "second"]}}
+    made = Page("toy", "rung", "toy", "", [Section("code", "", "", charts=[Chart("code", "toy", "", "listing", data)])])
+    (site / "toy.htm").write_text(write_html(Report("title", [], [], [made], True), {})["toy.html"])
+    seen = framed(site, ["toy.htm"], DESKTOP, LISTED, "listed")["toy.htm"]
+    assert seen["first"] == "toy.cu:2: 2 of 3 instructions, 90.0 % of the cycles."
+    assert (seen["lines"], seen["instructions"]) == (["90.0  2  second"], 2)
+    assert seen["second"] == "toy.cu:1: 1 of 3 instructions, 10.0 % of the cycles."
+    assert seen["last"] == ["10.0  1  first"]
 
 
 def test_the_search_finds_a_table_by_its_title(site: Path) -> None:

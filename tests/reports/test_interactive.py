@@ -9,10 +9,12 @@ from report_records import published_report
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
+from alexconv.kernels.rung import FOLDER
 from alexconv.records.compressed import files_in
 from alexconv.records.store import read
 from alexconv.reports.diagrams import diagrams
 from alexconv.reports.elements import Chart
+from alexconv.reports.machine_code import listings
 from alexconv.shapes import WORKLOADS
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -70,3 +72,14 @@ def test_diagrams_show_the_launches_of_their_rungs():
     rows, columns = of_rung["igemm"]["tile"]["tile"]
     parts, part = of_rung["igemm"]["tile"]["parts"], of_rung["igemm"]["tile"]["part"]
     assert parts[0] * parts[1] * 32 * part[0] * part[1] == rows * columns
+
+
+def test_listings_are_of_todays_kernels_and_all_their_cycles():
+    sources = {path.name: path.read_text().splitlines() for path in FOLDER.rglob("*.cu*")}
+    charts = dict(listings(RESULTS))
+    assert len(charts) >= 3
+    for name, chart in charts.items():
+        for file, lines in chart.data["files"].items():
+            assert lines == sources[file], f"{name}: run scripts/measure/machine_code.py"
+        for rows in chart.data["kernels"].values():
+            assert sum(share for _, share, _ in rows) == pytest.approx(100, abs=1)
