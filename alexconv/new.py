@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def kernel_source(like: Rung, name: str, entries: dict[str, str]) -> str:
+def kernel_source(like: Rung, name: str, folder: str, entries: dict[str, str]) -> str:
     """The rung's file with another name, entry points of other names, and headers by their path in kernels/."""
     source = like.path.read_text()
 
@@ -86,11 +86,17 @@ def kernel_source(like: Rung, name: str, entries: dict[str, str]) -> str:
 
     source = _INCLUDE.sub(from_kernels, source)
     for old, new in entries.items():
-        source = re.sub(rf"\b{old}\b", new, source)
-        source = re.sub(rf"\(\s*{old.upper()}\b", f"({new.upper()}", source)
+        source = _in_code(rf"\b{old}\b", new, source)
+        source = _in_code(rf"\(\s*{old.upper()}\b", f"({new.upper()}", source)
     _, _, rest = source.partition("//\n")
+    rest = rest.replace(f"alexconv run --rungs {like.name} ", f"alexconv run --ladder {folder} --rungs {name} ", 1)
     opening = f"// {name}: as {like.name}, until you change it.\n//\n"
     return opening + rest
+
+
+def _in_code(pattern: str, new: str, source: str) -> str:
+    """C++ with what matches a pattern replaced, but for its comments, where a name may be a word of English."""
+    return re.sub(rf"//.*|({pattern})", lambda match: new if match[1] else match[0], source)
 
 
 def entry_source(like: Rung, name: str, file: str, entries: dict[str, str]) -> str:
@@ -172,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True)
     except OSError as error:
         raise UsageError(f"cannot create {folder}: {error.strerror}") from None
-    (folder / file).write_text(kernel_source(like, name, entries))
+    (folder / file).write_text(kernel_source(like, name, folder.as_posix(), entries))
     (folder / ENTRY_FILE).write_text(entry_source(like, name, file, entries))
     words = {"name": name, "like": like.name, "file": file, "entry_file": ENTRY_FILE, "folder": folder.as_posix()}
     (folder / "README.md").write_text(README.format(**words))

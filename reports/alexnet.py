@@ -1,6 +1,7 @@
 """The AlexNet study's tables and figures, ours and the published ones.  Table and figure numbers are the study's."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import fsum
 
@@ -10,7 +11,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALIASES, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
-from alexconv.reports import mapping, published
+from alexconv.reports import findings, mapping, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Stack, dots, layer_marker, lines, one, stacks
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
@@ -220,7 +221,7 @@ def pairs(
     for layer, N in study_points(measurements):
         cells: list[Cell] = [
             seconds(measurements.serial(WORKLOAD, layer, N)),
-            seconds(published.serial_ms(WORKLOAD, layer, N)),
+            published.serial_seconds(WORKLOAD, layer, N),
         ]
         for variant in series:
             own = ours(WORKLOAD, layer, N, variant)
@@ -263,14 +264,14 @@ def layer_figures(measurements: Measurements) -> list[Table | Plot]:
     N = measurements.main_batch(WORKLOAD)
     batches = [N for N in WORKLOADS[WORKLOAD].batches if N in measurements.batches(WORKLOAD)] or [N]
     for layer in measurements.layers(WORKLOAD):
-        title = f"Fig. {layer + 2}a: speedup of layer {layer}"
+        title = f"Fig. {layer + 2}a, speedup of layer {layer}, N={batches[-1]}"
         items.append(speedup_plot(measurements, f"fig-{layer + 2}a", title, layer, batches))
-        title = f"Fig. {layer + 2}b: kernels and copies of layer {layer}, N={N}"
+        title = f"Fig. {layer + 2}b, kernels and copies of layer {layer}, N={N}"
         drawn = studied(measurements.series(WORKLOAD, N))
         items.append(breakdown_plot(measurements, f"fig-{layer + 2}b", title, (WORKLOAD, layer, N), drawn))
     if measurements.layers(WORKLOAD) == list(layer_numbers(WORKLOAD)):
         for letter, batch in zip("abc", batches, strict=False):
-            title = f"Fig. 8{letter}: overall speedup of all layers, N={batch}"
+            title = f"Fig. 8{letter}, overall speedup of all layers, N={batch}"
             items.append(speedup_plot(measurements, f"fig-8{letter}", title, None, [batch]))
     return items
 
@@ -298,7 +299,8 @@ def speedup_plot(measurements: Measurements, key: str, title: str, layer: int | 
         + measurements.footnote(drawn)
     )
     theirs = theirs_from((layer, N, series) for series in drawn for N in batches)
-    return Plot(key, title, caption, partial(dots, panels, "speedup (×)", theirs))
+    draw = partial(dots, panels, "speedup (×)", theirs)
+    return Plot(key, findings.titled(title, findings.fastest(panels[-1][1])), caption, draw)
 
 
 def theirs_from(places: Iterable[tuple[int | None, int, Series]]) -> str:
@@ -343,7 +345,8 @@ def breakdown_plot(
         + measurements.footnote(drawn, workload, N, of=COPIES)
     )
     theirs = f"published ({ALEXNET_GPU})" if layer else f"sum of the published layers ({ALEXNET_GPU})"
-    return Plot(key, title, caption, partial(stacks, panels, "ms per batch", theirs))
+    draw = partial(stacks, panels, "ms per batch", theirs)
+    return Plot(key, findings.titled(title, findings.copies(bars)), caption, draw)
 
 
 # Figures 9 to 11, table 8
@@ -391,9 +394,10 @@ def coalescing(measurements: Measurements) -> list[Table | Plot]:
     caption = "The same rung with COALESCED=0 and 1. The study's last row compares two variants. "
     caption += measurements.footnote()
     panels = [(f"N={N}", dots_by_batch[N]) for N in sorted(dots_by_batch) if N in WORKLOADS[WORKLOAD].batches]
+    name = "Fig. 11, coalesced and non-coalesced accesses in layer 1"
     plot = Plot(
         "fig-11",
-        "Fig. 11: coalesced and non-coalesced accesses in layer 1",
+        findings.titled(name, findings.fastest(panels[-1][1]) if panels else ""),
         f"Speedup over the serial CPU, copies included; 'apart' is COALESCED=0. {measurements.footnote()}",
         partial(dots, panels, "speedup (×)"),
     )
@@ -458,7 +462,8 @@ def breakdowns(measurements: Measurements) -> list[Table | Plot]:
         ]
         panels = [(f"{series.rung}, N={N}", [bar for bar in own if bar.kernel])]
         if panels[0][1]:
-            title = f"Fig. 12{letter}: copies and kernels in all layers, {series.rung}"
+            name = f"Fig. 12{letter}, copies and kernels in all layers, {series.rung}"
+            title = findings.titled(name, findings.copies(own))
             draw = partial(stacks, panels, "ms per batch")
             caption = f"The study's {alias}. {measurements.footnote([series], of=COPIES)}"
             items.append(Plot(f"fig-12{letter}", title, caption, draw))
@@ -476,7 +481,9 @@ def layerwise(measurements: Measurements) -> list[Table | Plot]:
             for N in batches
         ]
         if any(dot.ours for _, row in panels for dot in row):
-            title = f"Fig. {number}: speedup of {series.rung} by layer and batch"
+            every = [replace(dot, label=f"{dot.label}, {name}") for name, row in panels for dot in row]
+            most = findings.fastest(every, "most on {}")
+            title = findings.titled(f"Fig. {number}, speedup of {series.rung} by layer and batch", most)
             draw = partial(dots, panels, "speedup (×)")
             caption = f"The study's {alias}; copies included. {measurements.footnote([series])}"
             items.append(Plot(f"fig-{number}", title, caption, draw))
@@ -507,8 +514,8 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
     alias = variant_of(series) or ""
     rows: list[tuple[Cell, ...]] = []
     for (layer, N), time in times.items():
-        serial = measurements.serial(WORKLOAD, layer, N), published.serial_ms(WORKLOAD, layer, N)
-        rows.append((layer, N, *map(seconds, serial), time.median, theirs(WORKLOAD, layer, N, series)))
+        serial = seconds(measurements.serial(WORKLOAD, layer, N)), published.serial_seconds(WORKLOAD, layer, N)
+        rows.append((layer, N, *serial, time.median, theirs(WORKLOAD, layer, N, series)))
     columns = ("layer", "N", "CPU here (s)", "CPU study (s)", f"{series.rung} (ms)", f"{alias} (ms)")
     title = f"Table {table}: kernel time of {series.rung} against the batch"
     caption = f"The study's {alias} on {ALEXNET_GPU}. {measurements.footnote()}"
@@ -524,14 +531,16 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
         *fits,
         Plot(
             f"fig-{figure}a",
-            f"Fig. {figure}a: kernel time of {series.rung} against the batch",
+            findings.titled(f"Fig. {figure}a, kernel time of {series.rung} against the batch", linear(fitted)),
             "Log axes; thin lines: the linear fit, with a cross where it bends. Pale and dotted: the study's. "
             + measurements.footnote(of=KERNELS),
             partial(lines, time_lines, "kernel time (ms per batch)"),
         ),
         Plot(
             f"fig-{figure}b",
-            f"Fig. {figure}b: speedup of {series.rung} against the batch",
+            findings.titled(
+                f"Fig. {figure}b, speedup of {series.rung} against the batch", findings.span(speed_lines[0][1])
+            ),
             by_batch,
             partial(lines, speed_lines, "speedup (×)"),
         ),
@@ -586,7 +595,7 @@ def fit_table(key: str, series: Series, fitted: dict[int, Fit], runs: str) -> li
     """Time = fixed + slope x N for each layer, and the batch at which both parts are equal: there the curve bends."""
     rows: list[tuple[Cell, ...]] = []
     for layer, (fixed, slope, worst) in fitted.items():
-        bend = fixed / slope if fixed > 0 and slope > 0 else None
+        bend = fixed / slope if fixed > slope > 0 else None  # beyond one image
         rows.append((layer, 1000 * fixed, 1000 * slope, bend, 100 * worst))
     columns = ("layer", "fixed part (µs)", "per image (µs)", "bends at N =", "largest deviation (%)")
     caption = (
@@ -594,6 +603,11 @@ def fit_table(key: str, series: Series, fitted: dict[int, Fit], runs: str) -> li
         f"dominates: the GPU is not full; above it time is linear in N. No bend: linear from N=1 on. {runs}"
     )
     return [Table(key, f"Linear fit of {series.rung}", caption, columns, rows)] if rows else []
+
+
+def linear(fitted: Mapping[int, Fit]) -> str:
+    """How far times are from a straight line."""
+    return f"linear within {max(100 * worst for *_, worst in fitted.values()):.0f} %" if fitted else ""
 
 
 def linear_fit(batches: Sequence[int], times: Sequence[float]) -> Fit:
@@ -618,8 +632,11 @@ def pair(measurements: Measurements) -> list[Table | Plot]:
     ]
     if not any(row.ours for row in rows):
         return []
-    title = f"Fig. 16: partial planes in memory against atomic additions, N={N}"
     both = [Series(ALIASES[alias]) for alias in PAIR]
+    title = findings.titled(
+        f"Fig. 16, partial planes in memory against atomic additions, N={N}",
+        findings.wins([(row.label.rpartition(", ")[2], row.label.partition(",")[0], row.ours) for row in rows]),
+    )
     caption = (
         f"The study's {PAIR[0]} and its less precise {PAIR[1]}; speedup over the serial CPU, copies included. "
         + measurements.footnote(both)

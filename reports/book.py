@@ -1,13 +1,18 @@
 """The book: chapters from templates, with excerpts of the kernels, times, predictions, counters and drawings."""
 
+import json
+import lzma
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import groupby
+from math import nan
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
@@ -17,19 +22,24 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.precisions import PRECISIONS
+from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.comparison import cudnn_of
+from alexconv.reports.excerpts import code_of, line_with
 from alexconv.reports.style import RC, svg_text
 from alexconv.shapes import WORKLOADS
 
+ROOT = Path(__file__).resolve().parent.parent  # of the checkout
 TEMPLATES = Path(__file__).parent / "book"
 STYLES = Path(__file__).parent / "templates" / "book.css"
 LAYER, FIRST_LAYER, N = 3, 1, 128
 COLUMNS = 120  # of the Markdown
+WARP_BYTES = 128  # a float of each thread
 CLOSE = 1.5  # ratios below have a third digit
 TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
+EXERCISES = "book/exercises.json.xz"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -45,7 +55,12 @@ PLAIN = {  # counters in plain words
     "stall_barrier": "cycles a warp waits at a barrier",
     "global_load_sectors_per_request": "32-byte sectors per load of a warp",
 }
-CALLED = ("ms", "predicted", "counter", "cudnn", "error", "faster", "share", "rate", "roof", "results", "excerpt")
+CALLED = (
+    *("ms", "predicted", "counter", "error", "faster", "rate", "roof", "memory_rate", "shared_rate", "results"),
+    *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size"),
+    *("excerpt", "printed", "printed_ms", "counted", "solution"),
+)
+FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
 PERCENT = ("throughput", "pipe", "slots", "occupancy")
 
 
@@ -64,6 +79,11 @@ class Sources:
 
     def __init__(self, results: Path) -> None:
         self._results = results
+
+    @cached_property
+    def _printed(self) -> dict[str, str]:
+        recording = json.loads(lzma.decompress((self._results / EXERCISES).read_bytes()))
+        return {answer["command"]: answer["output"] for answer in recording["commands"]}
 
     def _points(self, file: str) -> list[Record]:
         return [record for record in read([self._results / file]).latest() if record["point"]["N"] == N]
@@ -139,15 +159,38 @@ class Sources:
         """cuDNN's time in a class, in ms: the faster of its layouts."""
         return min(self.ms(peer, layer) for peer in cudnn_of(PRECISIONS[kind]))
 
+    def _fastest_cudnn(self, kind: str, layer: int) -> Mapping[str, Any]:
+        """What the record says of cuDNN in the faster of its layouts."""
+        fastest = min(cudnn_of(PRECISIONS[kind]), key=lambda peer: self.ms(peer, layer))
+        facts: Mapping[str, Any] = self._records[fastest, layer]["peer"]
+        return facts
+
+    def cudnn_kernels(self, kind: str, layer: int = LAYER) -> str:
+        """The names of cuDNN's kernels, in the order of their launches."""
+        names = (f"`{function_name(symbol)}`" for symbol in self._fastest_cudnn(kind, layer)["kernels"])
+        runs = [(name, len([*run])) for name, run in groupby(names)]
+        times = {1: "", 2: " (twice)"}
+        return ", ".join(name + times.get(count, f" ({count} times)") for name, count in runs)
+
+    def cudnn_workspace(self, kind: str, layer: int = LAYER) -> float:
+        """The scratch memory of cuDNN, in MB."""
+        return float(self._fastest_cudnn(kind, layer)["workspace_bytes"] / 1e6)
+
+    def fft_size(self, kind: str, layer: int = LAYER) -> int:
+        """The side of the square tiles that cuDNN's FFT transforms; raises UsageError if it uses none."""
+        match = FFT.search(self.cudnn_kernels(kind, layer))
+        if not match:
+            raise UsageError(f"cuDNN uses no FFT in {kind} on layer {layer} in {PEERS}")
+        return int(match[1])
+
     def faster(self, slow: str, fast: str, layer: int = LAYER) -> str:
         """How many times faster a rung is than another."""
         ratio = self.ms(slow, layer) / self.ms(fast, layer)
         return f"{figures(ratio, 3 if ratio < CLOSE else 2)}×"
 
-    def share(self, rung: str, layer: int = LAYER) -> str:
-        """A rung's speed as a share of cuDNN's in its class."""
-        kind = RUNGS[rung].precision
-        return f"{figures(100 * self.cudnn(kind, layer) / self.ms(rung, layer), 2)} %"
+    def against_cudnn(self, rung: str, layer: int = LAYER) -> str:
+        """How many times faster or slower a rung is than cuDNN in its class."""
+        return faster(self.cudnn(RUNGS[rung].precision, layer) / self.ms(rung, layer))
 
     def rate(self, rung: str, layer: int = LAYER) -> float:
         """Floating-point operations of the layer per second, in units of 10^12."""
@@ -157,10 +200,19 @@ class Sources:
         """The measured peak of this GPU by type of factors, in 10^12 operations per second."""
         return self._roofs[kind] / 1e12
 
+    def memory_rate(self) -> float:
+        """The measured rate of copies within the GPU's memory, in TB/s."""
+        return float(self._headers(CEILINGS, "ceilings")[-1]["copy_bytes_per_s"] / 1e12)
+
+    def shared_rate(self) -> float:
+        """The rate of all L1 caches and shared memories, in TB/s: a load of a warp per cycle and multiprocessor."""
+        (device,) = self._headers(CEILINGS, "device")
+        return float(device["multiprocessors"] * device["clock_khz"] * WARP_BYTES / 1e9)
+
     def results(self, *rows: tuple[str, str] | tuple[str, str, str]) -> str:
-        """A table: for each rung predicted and measured time, share of cuDNN's speed, and a counter."""
+        """A table: for each rung predicted and measured time, against cuDNN, and a counter."""
         lines = [
-            "| kernel | predicted, ms | measured, ms | of cuDNN's speed | the counter |",
+            "| kernel | predicted, ms | measured, ms | against cuDNN | counter |",
             "|---|---:|---:|---:|---|",
         ]
         for rung, metric, *entry in rows:
@@ -169,7 +221,7 @@ class Sources:
                 f"[`{rung}`]({self.link(RUNGS[rung].path)})",
                 "–" if expected is None else figures(expected),
                 figures(self.ms(rung)),
-                self.share(rung),
+                self.against_cudnn(rung),
                 f"{PLAIN[metric]}: {value_of(metric, self.counter(rung, metric, *entry))}",
             )
             lines.append(f"| {' | '.join(cells)} |")
@@ -184,22 +236,80 @@ class Sources:
         """A file of the kernels from a chapter."""
         return f"../../kernels/{path.relative_to(FOLDER)}"
 
-    def excerpt(self, file: str, first: str, last: str, more: int = 0) -> str:
-        """Lines of a kernel's file, from the only one with ``first`` to the next with ``last``, and ``more`` after it.
+    def excerpt(self, file: str, *pieces: tuple[str, ...]) -> str:
+        """Pieces of a kernel's file, or of an example's: see ``excerpts.code_of``."""
+        example = file.startswith("examples/")
+        path = (ROOT if example else FOLDER) / file
+        link = f"../../{file}" if example else self.link(path)
+        name = file if example else f"kernels/{file}"
+        return f"```cuda\n{code_of(path, name, pieces)}\n```\n\n[`{name}`]({link})"
 
-        Raises UsageError if either is missing, or several lines have ``first``.
+    def _output(self, command: str) -> list[str]:
+        outputs = [output for typed, output in self._printed.items() if typed.startswith(command)]
+        if len(outputs) != 1:
+            raise UsageError(f"{EXERCISES} has {len(outputs)} {command!r}: run scripts/measure/book_exercises.py")
+        return outputs[0].splitlines()
+
+    def printed(self, command: str, *texts: str, start: str = "", count: int | None = None) -> str:
+        """What a command of the exercises printed: its lines that have one of the texts, or all.
+
+        With ``start`` only the lines from the first one with that text on, ``count`` of them.
         """
-        lines = (FOLDER / file).read_text().splitlines()
-        begins = [number for number, line in enumerate(lines) if first in line]
-        if len(begins) != 1:
-            raise UsageError(f"the book's excerpt: {len(begins)} lines of kernels/{file} have {first!r}, not one")
-        ends = [number for number in range(begins[0], len(lines)) if last in lines[number]]
-        if not ends:
-            raise UsageError(f"the book's excerpt: no line of kernels/{file} after {first!r} has {last!r}")
-        chosen = lines[begins[0] : ends[0] + 1 + more]
-        indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip() and line[0] != "#")
-        code = "\n".join(line if line[:1] == "#" else line[indent:] for line in chosen)
-        return f"```cuda\n{code}\n```\n\n[`kernels/{file}`]({self.link(FOLDER / file)})"
+        lines = self._output(command)
+        first = line_with(start, lines, 0, f"what {command!r} printed")
+        chosen = [line.rstrip() for line in lines[first:] if not texts or any(text in line for text in texts)][:count]
+        if not chosen:
+            raise UsageError(f"{command!r} printed nothing with {' or '.join(texts)}")
+        return "\n".join(["```text", *chosen, "```"])
+
+    def printed_ms(self, command: str, text: str) -> float:
+        """The predicted time in the first line with a text that a command of the exercises printed."""
+        lines = self._output(command)
+        match = re.search(r"predicted: (\S+) ms", lines[line_with(text, lines, 0, f"what {command!r} printed")])
+        if not match:
+            raise UsageError(f"{command!r} printed no prediction with {text!r}")
+        return float(match[1])
+
+    def counted(self, command: str, text: str) -> int:
+        """How many lines with a text a command of the exercises printed."""
+        return sum(text in line for line in self._output(command))
+
+    @staticmethod
+    def solution(chapter: str) -> str:
+        """The change that solves a chapter's exercise."""
+        lines = (TEMPLATES / f"{chapter}.diff").read_text().splitlines()
+        return "\n".join(["```diff", *(line for line in lines if not line.startswith(("--- ", "+++ ", "@@"))), "```"])
+
+
+class Unanswered(Sources):
+    """The same without the recording of the exercises, which is made from the chapters."""
+
+    def _output(self, command: str) -> list[str]:
+        return []
+
+    def printed(self, command: str, *texts: str, start: str = "", count: int | None = None) -> str:
+        """Nothing."""
+        return ""
+
+    def printed_ms(self, command: str, text: str) -> float:
+        """Not a number."""
+        return nan
+
+
+def tile_count(layer: int, images: int, side: int = 128) -> int:
+    """How many square tiles the layer's matrix of outputs has."""
+    conv = WORKLOADS["alexnet"].layer(layer)
+    return -(-conv.M // side) * -(-images * conv.E * conv.F // side)
+
+
+def function_name(symbol: str) -> str:
+    """The function that a kernel's symbol names, without namespaces, parameters and sizes of tiles."""
+    name = symbol.partition("_tilesize")[0]
+    rest = re.sub("^_ZN?", "", symbol)
+    while match := re.match(r"\d+", rest):  # the length of a namespace's or the function's name
+        end = match.end() + int(match[0])
+        name, rest = rest[match.end() : end], rest[end:]
+    return name
 
 
 def figures(value: float, count: int = 3) -> str:
@@ -225,14 +335,19 @@ def environment(sources: Sources) -> Environment:
     jinja = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
     jinja.globals |= {name: getattr(sources, name) for name in CALLED}
     conv = WORKLOADS["alexnet"].layer(LAYER)
-    jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N)}
+    jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N), "tile_count": tile_count}
     jinja.filters |= {"figures": figures}
     return jinja
 
 
-def chapters(results: Path) -> list[Chapter]:
-    """The chapters; raises UsageError where a record or an excerpt is missing."""
-    named = environment(Sources(results))
+def commands(text: str) -> list[str]:
+    """The commands of a chapter that its reader types."""
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+def chapters(results: Path, *, with_answers: bool = True) -> list[Chapter]:
+    """The chapters, without what commands printed if asked; raises UsageError where a record or excerpt is missing."""
+    named = environment((Sources if with_answers else Unanswered)(results))
     book = []
     for path in templates():
         source = path.read_text()
@@ -252,8 +367,8 @@ def reflowed(text: str) -> str:
     return "".join(_filled(part) if _PARAGRAPH.match(part) else part for part in parts)
 
 
-# Anything but a table, heading, picture, list or code; and marks that would begin a list at the start of a line.
-_PARAGRAPH = re.compile(r"(?!```|\n|\||#|!|- |\d+\. |    |-{3})\S")
+# Anything but a table, heading, picture, list, tag or code; and marks that would begin a list at the start of a line.
+_PARAGRAPH = re.compile(r"(?!```|\n|\||#|!|<|- |\d+\. |    |-{3})\S")
 _BULLET = re.compile(r" ([-+*=#]|\d+\.) ")
 
 
@@ -274,7 +389,7 @@ def pages(results: Path) -> Iterator[tuple[str, str]]:
             around.append(f"[{book[number + 1].title} →]({book[number + 1].name}.md)")
         yield f"{chapter.name}.md", f"{chapter.text.rstrip()}\n\n---\n\n{' · '.join(around)}\n"
     contents = "\n".join(
-        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(book, 1)
+        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(book)
     )
     intro = environment(Sources(results)).get_template("README.md.j2").render()
     yield "README.md", reflowed(intro).replace("CONTENTS", contents)
@@ -289,8 +404,11 @@ def drawings(sources: Sources) -> dict[str, str]:
 
 
 def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The chapters and the contents as HTML pages, from their Markdown; drawings are part of the pages."""
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    """The chapters and the contents as HTML pages, from their Markdown; drawings are part of the pages.
+
+    The templates' tags stay, which fold answers.
+    """
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     for name, text in files.items():
         if not name.endswith(".md"):
             continue

@@ -73,6 +73,41 @@ def grid(axes: Any, x: float, y: float, rows: int, columns: int, cell: float, fi
             axes.add_patch(Rectangle(place, cell, cell, facecolor=fill, edgecolor=QUIET, linewidth=0.5))
 
 
+def first(_: Rates) -> Figure:
+    """Blocks of a grid, the threads of one, and a thread's element."""
+    figure, axes = sheet(100, 40)
+    write(axes, 2, 3, "the grid: 4 blocks of 256 threads", weight="bold")
+    for number in range(4):
+        box(axes, 4 + 23 * number, 7, 22, 7, f"blockIdx.x = {number}", SAND if number == 2 else PALE)
+    for edge, corner in ((50, 14), (72, 96)):
+        axes.plot([edge, corner], [14.2, 20.8], color=QUIET, linewidth=0.8)
+    for number in range(8):
+        box(axes, 14 + 9 * number, 21, 8.4, 5, f"{number}", ROSE if number == 5 else PAPER, fontsize=7.5)
+    write(axes, 87, 23.5, "... 255")
+    write(axes, 2, 23.5, "threadIdx.x")
+    arrow(axes, (63.2, 26.3), (63.2, 32))
+    write(axes, 63.2, 34.5, "i = blockIdx.x * blockDim.x + threadIdx.x = 2 x 256 + 5 = 517", ha="center", color=WINE)
+    return figure
+
+
+def instruction(_: Rates) -> Figure:
+    """The parts of an instruction, as it is printed."""
+    figure, axes = sheet(100, 25)
+    parts = (  # left, width, text, what it is, colour
+        (2, 10, "04a0", "address", PALE),
+        (13, 8, "@P0", "only where\nP0 is true", SKY),
+        (22, 26, "LDG.E.CONSTANT", "operation:\nload from global memory", SAND),
+        (49, 9, "R20", "to register", ROSE),
+        (59, 25, "[R28.64+0x4]", "from the address in R28, R29,\nplus 4", SKY),
+        (85, 13, "12.4 %", "of the warps'\ncycles", PALE),
+    )
+    for left, width, text, meaning, fill in parts:
+        box(axes, left, 5, width, 7, text, fill, family="monospace")
+        write(axes, left + width / 2, 19, meaning, ha="center", fontsize=7.5)
+        arrow(axes, (left + width / 2, 16), (left + width / 2, 12.3), linewidth=0.7)
+    return figure
+
+
 def threads(_: Rates) -> Figure:
     """A thread, its output, and the window of inputs under it."""
     figure, axes = sheet(100, 46)
@@ -336,6 +371,7 @@ def roofs(rates: Rates) -> Figure:
 
 
 DRAWINGS: Mapping[str, Callable[[Rates], Figure]] = {
+    "00-first": first,
     "01-threads": threads,
     "02-register": register,
     "03-shared": shared,
@@ -348,4 +384,5 @@ DRAWINGS: Mapping[str, Callable[[Rates], Figure]] = {
     "10-waves": waves,
     "11-winograd": winograd,
     "12-roofs": roofs,
+    "13-instruction": instruction,
 }

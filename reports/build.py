@@ -33,12 +33,15 @@ from alexconv.reports import (
 )
 from alexconv.reports.elements import Plot, Table
 from alexconv.reports.generated import stale, superfluous, updated, write
-from alexconv.reports.page import FIGURES, MARKDOWN, TABLES, csv_text, draw_all, markdown
+from alexconv.reports.machine_code import with_machine_code
+from alexconv.reports.markdown import in_file, items_of, markdown_pages
+from alexconv.reports.page import csv_text, draw_all
 from alexconv.reports.page import write as write_site
-from alexconv.reports.site import Report, report_of
+from alexconv.reports.site import FIGURES, TABLES, Report, report_of
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
+SOURCES = Path("..", "..", "kernels")  # from the report
 MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
 RACE = Path("host", "race.cast")  # the recording of a race that is found without a GPU
@@ -81,7 +84,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
 
 def published(results: Path) -> Report:
     """The report of a checkout's record files."""
-    return report_of([*files_in(results), *(results / name for name in MORE)])
+    return with_machine_code(report_of([*files_in(results), *(results / name for name in MORE)]), results)
 
 
 def texts(report: Report) -> dict[Path, str]:
@@ -94,20 +97,15 @@ def texts(report: Report) -> dict[Path, str]:
     files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
     (main_job,) = files_in(RESULTS, SCREENS["run-gpu"])
     files[TIMES] = recorded_times.text_of(read([main_job]), main_job.as_posix())
-    files[REPORT / MARKDOWN] = markdown(report)
-    tables = (item for item in shown(report) if isinstance(item, Table) and item.long)
+    files |= {REPORT / name: text for name, text in markdown_pages(report, SOURCES).items()}
+    tables = (item for item in items_of(report) if isinstance(item, Table) and in_file(item))
     return files | {REPORT / TABLES / f"{table.key}.csv": csv_text(table) for table in tables}
-
-
-def shown(report: Report) -> list[Table | Plot]:
-    """What the report's Markdown page shows, or links to."""
-    return [item for section in report.sections for item in section.items]
 
 
 def build(*, check: bool) -> list[Path]:
     """Writes all files into the current folder; with ``check`` returns the stale ones instead."""
     report = published(RESULTS)
-    files, plots = texts(report), [item for item in shown(report) if isinstance(item, Plot)]
+    files, plots = texts(report), [item for item in items_of(report) if isinstance(item, Plot)]
     figures = {plot: REPORT / FIGURES / f"{plot.key}.svg" for plot in plots}
     every = {*files, *figures.values()}
     extra = [path for folder in (REPORT, BOOK) for path in superfluous(folder, every)]

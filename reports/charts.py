@@ -750,6 +750,56 @@ def timeline(panels: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> Figure:
     return figure
 
 
+@dataclass(frozen=True)
+class Standing:
+    """A rung's time of a layer, its parent's, the fastest of its class, and cuDNN's, in ms."""
+
+    label: str
+    look: Look
+    own: Summary
+    parent: float | None
+    best: float
+    peer: float | None
+
+
+def standing(rows: Sequence[Standing], unit: str, parent: str) -> Figure:
+    """A line for each layer, from the parent's time to the rung's, with the fastest of the class and cuDNN's."""
+    figure, grid = canvas(MARGIN + 0.1 + 0.34 * len(rows))
+    axes = grid[0][0]
+    label_rows(axes, [row.label for row in rows])
+    axes.set_xscale("log")
+    for y, row in enumerate(rows):
+        if row.parent is not None:
+            axes.plot([row.parent, row.own.median], [y, y], color=QUIET, linewidth=2)
+            axes.plot(row.parent, y, "o", color=INK, markersize=5, **HOLLOW)
+        axes.plot(row.best, y, "|", color=INK, markersize=15, markeredgewidth=1.4)
+        if row.peer is not None:
+            axes.plot(row.peer, y, "x", color=INK, markersize=6)
+        axes.plot(row.own.median, y, markersize=7, **row.look.marked)
+    widen(axes.xaxis)
+    plain_log(axes.xaxis)
+    axes.set_xlabel(unit)
+    texts = [
+        f"{shown(row.own.median)} ms" + (f", {faster(row.parent / row.own.median)}" if row.parent else "")
+        for row in rows
+    ]
+    beside = axes.secondary_yaxis("right")
+    beside.set_yticks(range(len(rows)), texts)
+    beside.tick_params(axis="y", length=0)
+    beside.spines["right"].set_visible(False)
+    legend_below(figure, standing_handles(rows, parent))
+    return figure
+
+
+def standing_handles(rows: Sequence[Standing], parent: str) -> list[Any]:
+    """The legend's entries: what is drawn in some row."""
+    plain: Any = {"linestyle": "", "color": INK}
+    handles = [Line2D([], [], label="this rung", **rows[0].look.marked)]
+    handles += [Line2D([], [], marker="o", label=parent, **plain, **HOLLOW)] if any(row.parent for row in rows) else []
+    handles += [Line2D([], [], marker="|", markersize=12, markeredgewidth=1.4, label="fastest of its class", **plain)]
+    return handles + ([Line2D([], [], marker="x", label="cuDNN", **plain)] if any(row.peer for row in rows) else [])
+
+
 def relative(rows: Sequence[Dot], unit: str) -> Figure:
     """Bars away from 1: how much slower (right) or faster (left) a change made a point."""
     figure, grid = canvas(MARGIN - 0.3 + ROW * len(rows))

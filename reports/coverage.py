@@ -212,6 +212,6 @@ def section(titles: Mapping[str, str]) -> Section:
     lost = sum(state == "not in these records" for state in every.values())
     text = f"{len(every)} tables, figures and lists of the five studies: {', '.join(counts)}"
     columns = ("study", "what", "it shows", "state", "ours", "note")
-    table = Table("studies", "Tables and figures of the studies", "", columns, rows, True, filters=("study", "state"))
+    table = Table("studies", "Tables and figures of the studies", "", columns, rows, filters=("study", "state"))
     summary = f"{text}{f', {lost} not in these records' if lost else ''}."
     return Section("studies", "Every table and figure of the studies", summary, [table])

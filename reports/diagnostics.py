@@ -8,11 +8,13 @@ from math import fsum
 from alexconv.kernels.bound import BoundRung
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.records.statistics import Summary
+from alexconv.records.store import Record
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import COPIES, Measured, Measurements, Run, footnote
 from alexconv.reports.style import look
+from alexconv.reports.why import COUNTERS, counter_row
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
@@ -195,8 +197,20 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
         if any(counter(name, profile["metrics"]) == NO_BRANCHES for profile in own for name in names):
             caption += f" {NO_BRANCHES}: no branch of the kernel was counted."
         title = f"Profiles from {source}"
+        items += main_counters(source, own)
         items.append(Table(f"profiles-{source}", title, caption, columns, rows, filters=("workload", "layer", "rung")))
     return items
+
+
+def main_counters(source: str, own: Sequence[Record]) -> list[Table]:
+    """The counters that the pages of rungs show, if the source has them."""
+    if not any(set(COUNTERS) & set(profile["metrics"]) for profile in own):
+        return []
+    cells = [(profile["point"]["rung"], counter_row(profile)) for profile in own]
+    rows = [(*row[:3], rung, *row[3:]) for rung, row in cells]
+    columns = ("workload", "layer", "N", "rung", "kernel", *COUNTERS.values())
+    title, filters = f"Main counters from {source}", ("workload", "layer", "rung")
+    return [Table(f"counters-{source}", title, COUNTED_BY.get(source, ""), columns, rows, filters=filters)]
 
 
 def counter(name: str, metrics: Mapping[str, float]) -> Cell:
@@ -291,12 +305,12 @@ def memory(measurements: Measurements) -> Table:
         "device memory (MiB)",
         "of which partial planes (MiB)",
         "pieces",
-        "compulsory traffic (MiB)",
+        "minimum traffic (MiB)",
         "FLOP/byte",
         "sectors per warp's store",
     )
     caption = (
-        "Predicted, not measured. Compulsory traffic: input, filters and output, once. Sectors: of 32 bytes, touched "
+        "Predicted, not measured. Minimum traffic: input, filters and output, once. Sectors: of 32 bytes, touched "
         "when a warp stores one output per thread, by the mapping of threads to outputs (float32 needs 4)."
     )
     return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True, filters=PLACE[:3])

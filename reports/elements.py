@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 
+from alexconv.records.published import Printed
 from alexconv.records.statistics import faster
 
 Cell = str | int | float | None
@@ -16,11 +17,12 @@ class Faster(float):
 
 
 MISSING = "–"
+LEAD = "lead"  # the section that stands beside a page's facts
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows.  ``long`` tables are left out of the Markdown page, which links to their CSV file instead.
+    """Columns and rows.  ``long`` tables are left out of the Markdown pages, which link to their CSV file instead.
 
     ``samples`` are each row's, in ms, drawn as its last column on the site.  ``filters`` names the columns that readers
     of the site can filter by, and ``chosen`` the initial choice.  A table without ``csv`` has no file: its numbers are
@@ -44,13 +46,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of a source file, or with ``diff`` their difference to another's."""
+    """A source file, or its difference to the text ``before``."""
 
     key: str
     title: str
     caption: str
     text: str
-    diff: bool = False
+    before: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,20 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """What the site's charts.js draws from data that JSON can hold; ``kind`` names the function.
+
+    Only the site has it: its numbers are in other items too.
+    """
+
+    key: str
+    title: str
+    caption: str
+    kind: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class Section:
     """A titled part of the report; one without items and text is left out."""
 
@@ -76,6 +92,7 @@ class Section:
     text: str
     items: list[Table | Plot] = field(default_factory=list)
     code: list[Code] = field(default_factory=list)  # after the items
+    charts: list[Chart] = field(default_factory=list)  # before them
 
 
 @dataclass(frozen=True)
@@ -83,8 +100,7 @@ class Page:
     """A page of the site: its file is named after its key.
 
     ``kind`` is the list that it is in (``layer``, ``workload``, ``rung``, ``study``, ``topic``).  ``facts`` stand at
-    its top.  A cell equal to its ``name`` links to it.  The Markdown page leaves out a ``derived`` page, whose content
-    is on other pages too.
+    its top.  A cell equal to its ``name`` links to it.
     """
 
     key: str
@@ -93,7 +109,6 @@ class Page:
     text: str
     sections: list[Section]
     facts: list[tuple[str, str]] = field(default_factory=list)
-    derived: bool = False
     name: str = ""
 
     @property
@@ -103,11 +118,13 @@ class Page:
 
 
 def shown(cell: Cell) -> str:
-    """A cell for readers: at most four significant digits, no exponent from 0.001 on."""
+    """A cell for readers: as printed, or else at most four significant digits, no exponent from 0.001 on."""
     if cell is None:
         return MISSING
     if isinstance(cell, Faster):
         return faster(cell)
+    if isinstance(cell, Printed):
+        return f"{cell:,.10g}"
     if not isinstance(cell, float):
         return str(cell)
     size = abs(cell)
@@ -122,8 +139,17 @@ def exact(cell: Cell) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
-ESCAPED = {"<": "&lt;", "](": "]\\("}
-CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(", re.DOTALL)
+SOURCE = re.compile(r"(?:^| )(?:Runs?: |From `|CPU times: those of )")
+
+
+def sourced(text: str) -> tuple[str, str]:
+    """A caption's words, and the runs or files that it ends with."""
+    found = SOURCE.search(text)
+    return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
+
+
+ESCAPED = {"<": "&lt;", "](": "]\\(", "_": "\\_"}
+CODE_OR_MARKUP = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)|<|\]\(|(?<![^\W_])_", re.DOTALL)
 
 
 def plain(text: str) -> str:

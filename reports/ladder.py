@@ -7,7 +7,7 @@ from importlib import import_module
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
-from alexconv.reports import charts, published
+from alexconv.reports import charts, findings, published
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.charts import Level, Step
 from alexconv.reports.comparison import (
@@ -58,7 +58,8 @@ def ladder(measurements: Measurements, workload: str, frontier: Frontier | None)
             runs = measurements.footnote(
                 [Series(step.rung, measurements.transfer) for step in climbed], workload, N, of=KERNELS
             )
-            title = f"{workload}: the ladder, {label(layer)}, N={N}"
+            name = f"{workload}, the ladder, {label(layer)}, N={N}"
+            title = findings.titled(name, findings.climb(climbed))
             caption = (
                 "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
                 "in ms; grey line: best so far."

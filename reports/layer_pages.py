@@ -1,11 +1,12 @@
 """A page for each layer: its fastest rungs and why, the ladder on it, and every point."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from alexconv.reports import charts, winners
+from alexconv.reports import charts, cudnn, findings, interactive, winners
+from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import Frontier, interval
-from alexconv.reports.elements import Cell, Page, Plot, Section, Table
+from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table
 from alexconv.reports.ladder import LEAST_RUNGS, comparisons, ladder_batch, steps
 from alexconv.reports.measurements import KERNELS, Measured, Measurements
 from alexconv.reports.published import Series
@@ -27,20 +28,23 @@ def pages(measurements: Measurements, frontier: Frontier | None) -> Iterator[Pag
 def page(measurements: Measurements, frontier: Frontier | None, workload: str, layer: int) -> Page:
     """One layer's page."""
     key = f"layer-{workload}-{layer}"
-    best = winners.table(f"{key}-best", "The fastest rung of each class", measurements, frontier, workload, [layer])
+    best = winners.table(measurements, frontier, workload, layer)
     items: list[Table | Plot] = [best] if best.rows else []
+    slider = interactive.batches(measurements, frontier, workload, layer)
+    theirs = cudnn.sections(frontier, layer) if workload == WORKLOAD else []
     return Page(
         key,
         "layer",
         f"{workload}, layer {layer}",
         "",
         [
-            Section("best", "Which kernel is best, and why", "", items),
-            Section("ladder", "The ladder on this layer", "", figure(measurements, frontier, workload, layer)),
+            Section("best", "Which kernel is best, and why", "", items, charts=slider),
+            *theirs[:1],
+            Section("ladder", "The ladder on this layer", "", ladder(measurements, frontier, workload, layer)),
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),
+            *theirs[1:],
         ],
         facts_of(workload, layer),
-        derived=True,
         name=f"{workload} layer {layer}",
     )
 
@@ -53,8 +57,8 @@ def facts_of(workload: str, layer: int) -> list[tuple[str, str]]:
     return [("Workload", workload), ("Shape", f"{planes}: {conv.E}×{conv.F} outputs each"), ("Work", work)]
 
 
-def figure(measurements: Measurements, frontier: Frontier | None, workload: str, layer: int) -> list[Table | Plot]:
-    """All rungs on the layer, with cuDNN's times."""
+def ladder(measurements: Measurements, frontier: Frontier | None, workload: str, layer: int) -> list[Table | Plot]:
+    """All rungs on the layer, with cuDNN's times; then those that were the fastest of the ladder up to them."""
     N = ladder_batch(measurements, workload)
     climbed = steps(measurements, workload, layer, N)
     if len(climbed) < LEAST_RUNGS:
@@ -67,8 +71,24 @@ def figure(measurements: Measurements, frontier: Frontier | None, workload: str,
         f"grey line: best so far. {measurements.footnote(names, workload, N, of=KERNELS)}"
     )
     draw = partial(charts.ladder, climbed, unit, lines, bests)
-    title = f"{workload}, layer {layer}: the ladder, N={N}"
-    return [Plot(f"layer-{workload}-{layer}-ladder", title, caption, draw, wide=True)]
+    title = findings.titled(f"{workload}, layer {layer}, the ladder, N={N}", findings.climb(climbed))
+    plot = Plot(f"layer-{workload}-{layer}-ladder", title, caption, draw, wide=True)
+    return [plot, records_table(measurements, workload, layer, climbed)]
+
+
+def records_table(measurements: Measurements, workload: str, layer: int, climbed: Sequence[charts.Step]) -> Table:
+    """The rungs that are faster than every rung of their class before them in the ladder."""
+    rows: list[tuple[Cell, ...]] = []
+    best: dict[str, float] = {}
+    for step in climbed:
+        ms, rung = step.own.median, measurements.ladder.named[step.rung]
+        before = best.get(rung.precision)
+        if before is None or ms < before:
+            rows.append((step.rung, rung.precision, rung.idea, ms, Faster(before / ms) if before else None))
+            best[rung.precision] = ms
+    columns = ("rung", "class", "idea", "ms", "than its class before")
+    title = f"Rungs faster than their class before them, N={ladder_batch(measurements, workload)}"
+    return Table(f"layer-{workload}-{layer}-records", title, "", columns, rows, csv=False, stacked=True)
 
 
 def points_table(measurements: Measurements, workload: str, layer: int) -> Table:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS, Variant
 from alexconv.records.statistics import Summary
-from alexconv.reports import charts, published
+from alexconv.reports import charts, findings, published
 from alexconv.reports.alexnet import breakdown_plot
 from alexconv.reports.charts import Dot, Line, Step, dots, lines, one
 from alexconv.reports.elements import Cell, Faster, Plot, Section, Table
@@ -237,7 +237,8 @@ def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
     gpu = next(iter(next(iter(by_row.values())).values()))[0].gpu
     caption = f"The study's variants with its constants. Left is faster. {own.footnote(of=COPIES)}"
     draw = partial(dots, panels, "op time (ms per batch)", f"published ({gpu})")
-    return [Plot(f"{study}-variants", f"{study}: op times of its variants, here and there, N={N}", caption, draw)]
+    title = findings.titled(f"{study}, op times of its variants, N={N}", findings.by_panel(panels))
+    return [Plot(f"{study}-variants", title, caption, draw)]
 
 
 def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
@@ -269,7 +270,9 @@ def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
         "Each variant as a rung with the study's constants. Right margin: its time, and how many times faster than the "
         f"study's baseline it is. {own.footnote(of=KERNELS)}"
     )
-    return [Plot(f"{study}-waterfall", f"{study}: from variant to variant, both layers, N={N}", caption, draw)]
+    dots = [Dot(step.name, step.look, step.own, step.published) for step in steps]
+    title = findings.titled(f"{study}, from variant to variant, both layers, N={N}", findings.fastest(dots, least=True))
+    return [Plot(f"{study}-waterfall", title, caption, draw)]
 
 
 def gains(measurements: Measurements, study: str) -> list[Table | Plot]:

@@ -16,19 +16,20 @@ from markupsafe import Markup, escape
 
 from alexconv.errors import UsageError
 from alexconv.records.statistics import summarize
-from alexconv.reports.elements import Cell, Code, Plot, Table, exact, markdown_table, plain, shown
-from alexconv.reports.site import INDEX, KINDS, Report
+from alexconv.reports.elements import LEAD, Cell, Plot, Table, exact, shown, sourced
+from alexconv.reports.links import name_in, page_links
+from alexconv.reports.listing import listing
+from alexconv.reports.markdown import markdown_pages
+from alexconv.reports.site import FIGURES, FIRST_FACTS, INDEX, KINDS, TABLES, UNTIMED, Report
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
-MARKDOWN, TABLES, FIGURES, SEARCH = "report.md", "tables", "figures", "search.js"
+SEARCH = "search.js"
 PAGE = f"{INDEX}.html"
-ASSETS = ("site.css", "site.js")
+ASSETS = ("site.css", "site.js", "charts.js")
 BOOK = "book/index.html"
-FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others are folded away
-MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open
-SOURCE = re.compile(r"(?:^| )(?:Runs?: |From `)")
-NAMED = re.compile(r"[\w-]+(?: [\[(][^\])]*[\])])+")  # a name with constants or a transfer after it
+MOST_OPEN_LINES = 128  # of a source file
+MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open; of one that is on the page
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
 
@@ -42,8 +43,7 @@ def write(report: Report, folder: Path) -> Path:
             if table.csv:
                 (folder / TABLES / f"{table.key}.csv").write_text(csv_text(table))
         draw_all(list(report.plots()), folder / FIGURES)
-        (folder / MARKDOWN).write_text(markdown(report))
-        for name, text in site(report, folder).items():
+        for name, text in (markdown_pages(report) | site(report, folder)).items():
             (folder / name).write_text(text)
         for name in ASSETS:
             shutil.copyfile(TEMPLATES / name, folder / name)
@@ -97,15 +97,16 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
     """
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    links = page_links(report)
+    links = page_links(report.pages, lambda page, item: f"{page.file}#{item.key}" if item else page.file)
     environment.filters |= {
         "linked": lambda cell, here: linked(cell, links, here),
         "cells_json": lambda table, here: cells_json(table, links, here),
         "sort_key": sort_key,
         "prose": prose,
         "sourced": sourced,
-        "source": source,
+        "listing": listing,
         "strip": strip,
+        "json": json_text,
     }
     environment.tests |= {
         "table": lambda item: isinstance(item, Table),
@@ -113,9 +114,11 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
         "short": short,
         "broad": broad,
         "choosable": lambda table: bool(table.filters) or len(table.rows) >= LEAST_CHOSEN,
+        "charted": lambda page: any(section.charts for section in page.sections),
         "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
-    environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_COLUMNS": MOST_COLUMNS}
+    environment.globals |= {"UNTIMED": UNTIMED, "LEAD": LEAD, "FIRST_FACTS": FIRST_FACTS}
+    environment.globals |= {"MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_OPEN_LINES": MOST_OPEN_LINES}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
     found = {}
@@ -135,23 +138,10 @@ def trimmed(text: str) -> str:
     return "".join(parts).strip() + "\n"
 
 
-def page_links(report: Report) -> dict[str, str]:
-    """The addresses of pages, and of tables and figures, by the names and titles that cells have for them."""
-    items = {
-        item.title: f"{page.file}#{item.key}"
-        for page in reversed(report.pages)
-        for section in page.sections
-        for item in section.items
-    }
-    return items | {page.name: page.file for page in report.pages if page.name}
-
-
 def link_of(cell: Cell, links: Mapping[str, str], here: str) -> str | None:
     """The page that a cell names, perhaps with constants or a transfer after it, unless it is the cell's own page."""
-    if not isinstance(cell, str) or not cell:
-        return None
-    found = links.get(cell) or (links.get(cell.split(" ")[0]) if NAMED.fullmatch(cell) else None)
-    return found if found != here else None
+    address = links.get(name_in(cell, links))
+    return address if address != here else None
 
 
 def linked(cell: Cell, links: Mapping[str, str], here: str) -> Markup:
@@ -179,23 +169,6 @@ def strip(samples: Sequence[float]) -> str:
     return " ".join(f"{value:.5g}" for value in (found.median, found.low, found.high, *samples))
 
 
-def source(code: Code) -> Markup:
-    """A source file's lines, with those that a diff adds and removes marked."""
-    if not code.diff:
-        return escape(code.text)
-    marks = {"+": Markup("<b>{}</b>"), "-": Markup("<i>{}</i>")}
-    lines = [
-        (marks[line[:1]].format(line) if line[:1] in marks else escape(line) + "\n") for line in code.text.splitlines()
-    ]
-    return Markup("").join(lines)
-
-
-def sourced(text: str) -> tuple[str, str]:
-    """A caption's words, and the runs or files that it ends with."""
-    found = SOURCE.search(text)
-    return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
-
-
 def prose(text: str) -> Markup:
     """A text with backticked parts as code elements."""
     code = Markup("<code>{}</code>")
@@ -208,8 +181,8 @@ def folded(table: Table) -> bool:
 
 
 def broad(table: Table) -> bool:
-    """Whether a table is too wide for print, which names its CSV file instead."""
-    return len(table.columns) > MOST_COLUMNS
+    """Whether a table is too wide for a page, which links to its CSV file instead."""
+    return table.csv and len(table.columns) > MOST_COLUMNS
 
 
 def short(table: Table) -> bool:
@@ -218,14 +191,19 @@ def short(table: Table) -> bool:
 
 
 def cells_json(table: Table, links: Mapping[str, str], here: str) -> str:
-    """The rows' texts, links and samples as JSON that cannot end its script element."""
+    """The rows' texts, links and samples as JSON."""
     rows: list[list[object]] = []
     for row in table.rows:
         hrefs = [link_of(cell, links, here) for cell in row]
         rows.append([[shown(cell), href] if href else shown(cell) for cell, href in zip(row, hrefs, strict=True)])
     for cells, samples in zip(rows, table.samples, strict=False):
         cells.append({"s": strip(samples)})
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json_text(rows)
+
+
+def json_text(value: object) -> str:
+    """JSON that cannot end its script element."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def sort_key(cell: Cell) -> str:
@@ -242,28 +220,3 @@ def csv_cell(cell: Cell) -> str:
     """A cell, quoted where it has to be (RFC 4180)."""
     text = exact(cell)
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
-
-
-def markdown(report: Report) -> str:
-    """The site as one Markdown page, with links to figures and long tables."""
-    lines = [f"# {plain(report.title)}", ""]
-    lines += [plain(report.headline), ""] if report.headline else []
-    lines += markdown_table(("", ""), report.facts)
-    if report.bases:
-        lines += [
-            "",
-            "What a speedup is relative to:",
-            "",
-            *(f"- **{name}**: {plain(text)}" for name, text in report.bases),
-        ]
-    for section in report.sections:
-        lines += ["", f"## {plain(section.title)}", "", plain(section.text)]
-        for item in section.items:
-            lines += ["", f"### {plain(item.title)}", "", *([plain(item.caption), ""] if item.caption else [])]
-            if isinstance(item, Plot):
-                lines.append(f"![{plain(item.title)}]({FIGURES}/{item.key}.svg)")
-            elif item.long:
-                lines.append(f"[{len(item.rows)} rows]({TABLES}/{item.key}.csv)")
-            else:
-                lines += markdown_table(item.columns, item.rows)
-    return "\n".join(lines) + "\n"

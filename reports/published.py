@@ -76,8 +76,13 @@ def serial_ms(workload: str, layer: int | None, N: int) -> float | None:
     """Published serial CPU time in ms."""
     if layer is None:
         return _over_layers(workload, N, lambda number: serial_ms(workload, number, N))
-    seconds = value(workload, layer, N, "cpu-serial", "cpu_time")
+    seconds = serial_seconds(workload, layer, N)
     return None if seconds is None else 1000 * seconds
+
+
+def serial_seconds(workload: str, layer: int | None, N: int) -> float | None:
+    """The same in the unit that the study prints."""
+    return value(workload, layer, N, "cpu-serial", "cpu_time")
 
 
 def speedup(workload: str, layer: int | None, N: int, series: Series) -> float | None:

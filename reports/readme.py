@@ -30,6 +30,7 @@ from alexconv.reports.comparison import (
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.measurements import Measured, Measurements, measurements, name_of
+from alexconv.reports.peer_kernels import fft_tile
 from alexconv.reports.style import RC, settle, svg_text
 
 HEADLINE, FIGURES = "headline", "figures"  # names of the markers
@@ -39,7 +40,6 @@ CLASSES = tuple(contract for contract in CONTRACTS if not contract.goals.stricte
 TILE = next(contract for contract in CONTRACTS if contract.goals.stricter)  # the weaker bound on fp32
 FIRST, REST = LAYERS[:1], LAYERS[1:]
 NO_LAYOUT = "not measured in cuDNN's faster layout"
-FFT = "fft2d"  # in the names of cuDNN's kernels
 PRODUCTS = {1: "one fp16 product", 3: "three fp16 products"}  # on tensor cores
 
 Points = Sequence[Measured | None]
@@ -129,7 +129,7 @@ def losses(source: Source, contract: Contract) -> str:
     for layer in LAYERS:
         text, (peer,) = speed(source, contract, (layer,)), at_best(source, contract, (layer,))
         if text and peer and text.endswith("slower"):
-            by_fft = any(FFT in name for name in peer.record["peer"]["kernels"])
+            by_fft = fft_tile(peer.record["peer"]["kernels"])
             weaker = speed(source, TILE, (layer,))
             reason = f" than an FFT with a [weaker bound](docs/frontier.md#classes); under that bound ours is {weaker}"
             told.append(f"layer {layer} in {contract.name}, ours {text}{reason if by_fft else ''}")

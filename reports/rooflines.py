@@ -16,7 +16,7 @@ from alexconv.reports.roofline import Roof, intensity_drawing, roof_of, roofs
 
 MS = 1000  # in a second
 COLUMNS = (
-    *("layer", "rung", "kernel (ms)", "TFLOP/s", "compulsory MB", "FLOP/byte"),
+    *("layer", "rung", "kernel (ms)", "TFLOP/s", "minimum MB", "FLOP/byte"),
     *("measured MB", "FLOP/byte, measured", "roof", "% of roofline"),
 )
 
@@ -63,9 +63,9 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
         items.append(Plot(f"{workload}-roofline-dram", title, caption, draw))
     rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
     caption = (
-        "Share of the roofline: achieved rate over the lower of two roofs, the memory's at the compulsory intensity "
-        f"and the rung's own unit's. {note} None for peers, whose algorithm is not on record, and for "
-        f"Winograd, which computes fewer products than are counted here. {runs}"
+        "Share of the roofline: achieved rate over the lower of two roofs, the memory's at minimum traffic "
+        f"and the rung's own unit's. {note} None for Winograd and peers: "
+        f"their algorithms (of cuDNN: on the layers' pages) compute other products than are counted here. {runs}"
     )
     return [
         *items,

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterator
-from difflib import unified_diff
 
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
+from alexconv.reports import rung_figure
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
 from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over, speed
 from alexconv.reports.diagnostics import launch_cells
-from alexconv.reports.elements import Cell, Code, Faster, Page, Plot, Section, Table
+from alexconv.reports.diagrams import diagrams
+from alexconv.reports.elements import LEAD, Cell, Code, Faster, Page, Plot, Section, Table
 from alexconv.reports.ladder import family_technique, gain_of, ladder_batch
 from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
 from alexconv.reports.published import Series, kernel_ms
@@ -19,7 +20,7 @@ from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
 from alexconv.shapes import WORKLOADS
 
 TIMES = (
-    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "than its parent", "TFLOP/s", "% of roofline"),
+    *("workload", "layer", "N", "ms", "with copies, ms", "than its parent", "TFLOP/s", "% of roofline"),
     *("cuDNN, ms", "than cuDNN", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
 )
 TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
@@ -41,7 +42,7 @@ def pages(measurements: Measurements, frontier: Frontier | None) -> Iterator[Pag
     reasons = Reasons(measurements)
     rows = Section("ladder", "The ladder", "", [rungs_table(measurements)])
     text = "From the naive kernel to the fastest: each starts from its parent and changes one thing."
-    yield Page("rungs", "topic", "All rungs", text, [rows], derived=True)
+    yield Page("rungs", "topic", "All rungs", text, [rows])
     for rung in measurements.ladder:
         yield page(measurements, frontier, reasons, rung)
 
@@ -68,24 +69,18 @@ def page(measurements: Measurements, frontier: Frontier | None, reasons: Reasons
     """One rung's page."""
     text = source_of(rung)
     sections = [
+        Section(LEAD, "", "", rung_figure.figure(measurements, frontier, rung)),
+        Section("works", "How it works", "", charts=diagrams(rung)),
+        Section("source", "Source", "", [], code(rung, measurements.ladder, text)),
         Section("times", "Times", "", [*times(measurements, frontier, reasons, rung), *refused(measurements, rung)]),
         Section("counters", "Counters", "", counters(reasons, rung)),
         Section("launches", "Launches", "", launches(measurements, rung)),
         Section("constants", "Constants", "", constants(measurements, rung)),
-        Section("source", "Source", "", [], code(rung, measurements.ladder, text)),
     ]
-    filled = [section for section in sections if section.items or section.code]
+    filled = [section for section in sections if section.items or section.code or section.charts]
     facts = facts_of(rung, measurements.ladder, text)
-    return Page(
-        f"rung-{rung.name}",
-        "rung",
-        rung.name,
-        rung.idea[:1].upper() + rung.idea[1:] + ".",
-        filled,
-        facts,
-        True,
-        rung.name,
-    )
+    idea = rung.idea[:1].upper() + rung.idea[1:] + "."
+    return Page(f"rung-{rung.name}", "rung", rung.name, idea, filled, facts, rung.name)
 
 
 def facts_of(rung: Rung, ladder: Ladder, text: str) -> list[tuple[str, str]]:
@@ -207,7 +202,6 @@ def time_row(
     return (
         *axes,
         ms,
-        interval(time),
         total,
         Faster(gain) if gain else None,
         point.tflops,
@@ -255,13 +249,11 @@ def launches(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
 
 
 def code(rung: Rung, ladder: Ladder, text: str) -> list[Code]:
-    """The file, and its difference to the parent's."""
+    """What changed since the parent's file, and the file."""
     listings = [Code(f"{rung.name}-source", f"kernels/{rung.file}", "", text)] if text else []
     parent = ladder.named.get(rung.parent or "")
     before = source_of(parent) if parent else ""
     if text and parent and before and parent.file != rung.file:
-        lines = unified_diff(before.splitlines(), text.splitlines(), parent.file, rung.file, n=2, lineterm="")
-        title = f"What changed since {parent.name}"
         caption = "Between the two files, without the headers that they include."
-        listings.append(Code(f"{rung.name}-diff", title, caption, "\n".join(lines), diff=True))
+        listings.insert(0, Code(f"{rung.name}-diff", f"What changed since {parent.name}", caption, text, before))
     return listings

@@ -1,7 +1,7 @@
 """What a report's pages are: an index, and a page for each workload, study and topic."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER, Ladder
@@ -13,6 +13,7 @@ from alexconv.reports import (
     coverage,
     diagnostics,
     history,
+    interactive,
     ladder,
     layer_pages,
     lenet,
@@ -34,6 +35,12 @@ from alexconv.reports.measurements import measurements as measurements_of
 from alexconv.reports.published import ALEXNET_STUDY
 
 INDEX = "index"
+TABLES, FIGURES = "tables", "figures"  # folders beside the pages
+UNTIMED = (
+    "These records come from the host executor, which runs the kernels on the CPU to verify them: nothing in this "
+    "report is a GPU time. Correctness, launches and memory hold for a GPU too."
+)
+FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others are folded away
 KINDS = {  # the lists of pages, in the order of the index
     "layer": "Layers",
     "workload": "Workloads",
@@ -53,11 +60,6 @@ class Report:
     pages: list[Page]
     timed: bool
     headline: str = ""  # the result in a sentence or two; empty where nothing was timed
-
-    @property
-    def sections(self) -> list[Section]:
-        """The sections that are on no other page."""
-        return [section for page in self.pages if not page.derived for section in page.sections]
 
     def tables(self) -> Iterator[Table]:
         """All tables in order."""
@@ -109,13 +111,12 @@ def index_page(measurements: Measurements, found: Frontier | None, title: str) -
     """Which kernel is best on which layer and why, and the ladder; the site's lists of pages follow."""
     sections = []
     for workload in measurements.workloads[:1] if measurements.timed else ():
-        name = f"{workload}: the fastest rung of each layer and class"
-        best = winners.table("best", name, measurements, found, workload, [*layer_numbers(workload)])
+        best = winners.brief_table(measurements, found, workload, layer_numbers(workload))
         drawn = [
             item for item in ladder.section(measurements, workload, found).items if item.key == f"{workload}-ladder"
         ]
         sections = [Section("best", "Which kernel is best, and why", "", [best, *drawn])]
-    return Page(INDEX, "", title, "", sections, derived=True)
+    return Page(INDEX, "", title, "", sections)
 
 
 def with_items(*sections: Section) -> list[Section]:
@@ -132,7 +133,9 @@ def workload_page(measurements: Measurements, workload: str, found: Frontier | N
             peers.section(measurements, workload, found),
             overview.section(measurements, workload),
             *([lenet.defaults(measurements, workload)] if workload in STUDY_WORKLOADS.values() else []),
-            rooflines.section(measurements, workload),
+            replace(
+                rooflines.section(measurements, workload), charts=interactive.roofline(measurements, workload, found)
+            ),
             speed_error.section(measurements, workload),
             transfers.section(measurements, workload),
             batches.section(measurements, workload, found),

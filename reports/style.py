@@ -4,6 +4,8 @@ import hashlib
 import html
 import io
 import re
+from collections.abc import Mapping
+from colorsys import hls_to_rgb, rgb_to_hls
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +24,15 @@ HOLLOW: Any = {"markerfacecolor": "white"}
 INK, QUIET = "#222222", "#C0C0C0"  # peers; series in the background
 PUBLISHED_COLOUR = "#A8A8A8"
 COPY_COLOURS = {"h2d": "#9A9A9A", "d2h": "#D5D5D5"}
+FONT = "DejaVu Sans"  # which matplotlib ships, so that layouts are the same everywhere
+FONTS = f"'{FONT}',Verdana,sans-serif"  # in SVG; letters of the second are as wide
+PAPER = "#131619"  # of a dark page
+GREY, LIGHT = 0.12, 0.6  # saturation up to which a colour is a grey; least lightness of others on a dark page
 WIDTH = 7.2  # inches: the text width of a page, and a phone's screen at half size
 ROW = 0.23  # inches per line of a bar or dot chart
 
 RC: Any = {
-    "font.family": "DejaVu Sans",
+    "font.family": FONT,
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
@@ -105,10 +111,11 @@ def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", text)
     text = COORDINATES.sub(rounded, text)
     text = re.sub(r"\n *(?=[A-Zz\"])", " ", text)  # a step of a path to a line, or an attribute
-    text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
+    text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text).replace(f"'{FONT}'", FONTS)
     return styles_once(re.sub(r">\s+<", "><", text))
 
 
+HEX = re.compile(r"#[0-9a-f]{6}")
 # Attributes that hold coordinates in points: a hundredth is invisible.  Text is never rounded.
 COORDINATES = re.compile(r' (?:d|points|transform|x|y|x1|y1|x2|y2|cx|cy|r|width|height)="[^"]*"')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -125,7 +132,7 @@ def texts(svg: str) -> list[str]:
 
 
 def styles_once(svg: str) -> str:
-    """An SVG element with classes for its style attributes, named after their content: a page's figures share them."""
+    """An SVG element with classes for its style attributes, named after their content, and dark where its page is."""
     rules: dict[str, str] = {}
 
     def named(match: re.Match[str]) -> str:
@@ -136,7 +143,29 @@ def styles_once(svg: str) -> str:
 
     text = re.sub(r'style="([^"]*)"', named, svg)
     sheet = "".join(f".{name}{{{rule}}}" for name, rule in sorted(rules.items()))
+    dark = "svg{filter:invert(.92) hue-rotate(180deg)}" if "<image" in svg else dark_sheet(rules)
+    sheet += f"@media (prefers-color-scheme:dark){{{dark}}}"
     return text.replace("><", f"><style>{sheet}</style><", 1)
+
+
+def dark_sheet(rules: Mapping[str, str]) -> str:
+    """The rules of a dark page: backgrounds, lines and texts change places, colours become light enough."""
+    paint = {name: re.findall(r"(?:fill|stroke):#[0-9a-f]{6}", rule) for name, rule in sorted(rules.items())}
+    sheet = f"svg{{background:{darkened('#ffffff')}}}text{{fill:{darkened('#000000')}}}"
+    return sheet + "".join(
+        f".{name}{{{';'.join(HEX.sub(lambda found: darkened(found[0]), part) for part in parts)}}}"
+        for name, parts in paint.items()
+        if parts
+    )
+
+
+def darkened(colour: str) -> str:
+    """A colour for a dark page: a grey as dark as it was light, any other with a least lightness."""
+    if colour == "#ffffff":
+        return PAPER
+    hue, lightness, saturation = rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+    lightness = 0.08 + 0.84 * (1 - lightness) if saturation < GREY else max(lightness, LIGHT)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue, lightness, saturation))
 
 
 def save_png(figure: Figure, path: Path) -> None:

@@ -6,13 +6,15 @@ import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from math import fsum, inf, nan
 from pathlib import Path
 from statistics import median
 
 from alexconv.records.compressed import files_in
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
+from alexconv.reports.comparison import CONTRACTS, MANY, Source, gather
 from alexconv.reports.elements import Cell, markdown_table
 
 AGAIN = "again"  # in the record of a candidate that was run again after it was chosen
@@ -31,6 +33,7 @@ def parts(results: Path) -> dict[str, str]:
     """The page's tables from a checkout's ``results`` and the ``tests`` beside it."""
     trust = results / "trust"
     return {
+        "headline": headline(files_in(results, "h200*frontier*.jsonl")),
         "attacks": attacks(results.parent / "tests" / "attacks"),
         "cost": cost(trust / "h200-audit.jsonl"),
         "kept": kept_lines(trust / "h200-kept-lines.jsonl"),
@@ -39,6 +42,26 @@ def parts(results: Path) -> dict[str, str]:
         "mutants": mutants(lines_of(trust / "mutants.jsonl"), reasons(trust / "equivalent_mutants.toml")),
         "tried": tried(lines_of(trust / "attacks.jsonl")),
     }
+
+
+def headline(files: Sequence[Path]) -> str:
+    """The five layers over cuDNN in its faster layout, on each card that timed them, and how long its points took."""
+    rows: list[tuple[Cell, ...]] = []
+    contracts = [contract for contract in CONTRACTS if contract.precision.peer == contract.name]
+    for source in gather(files).sources:
+        pairs = [(source.sum_of(each, MANY), source.faster_layouts(each, MANY)) for each in contracts]
+        ratios = [faster(theirs / ours) for ours, theirs in pairs if ours and theirs]
+        if len(ratios) == len(contracts):
+            card = source.cards[source.points[0].record["device"]]
+            rows.append((card, *ratios, minutes(source), f"`{source.file}`"))
+    columns = ("card", *(each.name for each in contracts), "minutes", "records")
+    return "\n".join(markdown_table(columns, rows))
+
+
+def minutes(source: Source) -> float:
+    """From the first to the last of a file's points."""
+    times = [datetime.fromisoformat(point.record["time"]) for point in source.points]
+    return (max(times) - min(times)).total_seconds() / 60
 
 
 def attacks(tests: Path) -> str:

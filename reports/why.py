@@ -124,6 +124,11 @@ class Reasons:
         flops = 2 * point.conv.macs(point.N)
         return float(100 * flops / ms * MS / min(roof.rate, rate * flops / point.compulsory_bytes))
 
+    def roof_text(self, point: Measured) -> str:
+        """The share of its roof, in words; empty where it is not known."""
+        roof, share = roof_of(point.rung, self.roofs), self.share_of_roof(point)
+        return f"{share:.0f} % of the roofline ({roof.unit}, {roof.name})" if share and roof else ""
+
     def sentence(self, point: Measured) -> str:
         """What the rung does, how busy its longest kernel keeps the hardware, beside its parent's, and its roof."""
         rung = point.rung
@@ -134,10 +139,7 @@ class Reasons:
         if own:
             before = self.kernel(point.workload, point.layer, rung.parent) if rung.parent else None
             parts.append(busy_text(rung, own, self.measurements.ladder.named.get(rung.parent or ""), before))
-        roof = roof_of(rung, self.roofs)
-        share = self.share_of_roof(point)
-        parts += [f"{share:.0f} % of the roofline ({roof.unit}, {roof.name})"] if share and roof else []
-        return "; ".join(part for part in parts if part)
+        return "; ".join(part for part in (*parts, self.roof_text(point)) if part)
 
 
 def busy_text(rung: Rung, own: Record, parent: Rung | None = None, before: Record | None = None) -> str:

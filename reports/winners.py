@@ -21,10 +21,13 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Table
 from alexconv.reports.measurements import Measured, Measurements, kernels_alone
+from alexconv.reports.peer_kernels import plan_of
 from alexconv.reports.why import Reasons
 
-COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "than cuDNN", "95 %", "why")
-FILTERS = ("layer", "class", "N")
+INDEX_COLUMNS = (
+    *("layer", "class", "fastest rung", "ms", "than cuDNN", "why", "% of roofline", "cuDNN, ms", "cuDNN's algorithm"),
+)
+COLUMNS = ("class", "N", "fastest rung", "ms", "cuDNN, ms", "than cuDNN", "95 %", "why")
 MINOR = ("95 %", "samples")  # of columns
 
 
@@ -79,15 +82,13 @@ def batches_of(measurements: Measurements, frontier: Frontier | None, workload: 
     return compared or [measurements.main_batch(workload)]
 
 
-def table(
-    key: str, title: str, measurements: Measurements, frontier: Frontier | None, workload: str, layers: Sequence[int]
-) -> Table:
-    """The winners of some layers, at each batch size that was compared."""
+def table(measurements: Measurements, frontier: Frontier | None, workload: str, layer: int) -> Table:
+    """The winners of a layer, at each batch size that was compared."""
     reasons = Reasons(measurements)
     every = [
         winner
         for N in batches_of(measurements, frontier, workload)
-        for winner in winners(measurements, frontier, workload, layers, N)
+        for winner in winners(measurements, frontier, workload, [layer], N)
     ]
     files = dict.fromkeys(point_file(frontier, winner) for winner in every)
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
@@ -105,9 +106,33 @@ def table(
     rows = [row(winner, reasons) for winner in every]
     samples = [winner.point.samples("kernel") for winner in every]
     chosen = {"N": str(every[0].point.N)} if every else {}
+    key, filters = f"layer-{workload}-{layer}-best", COLUMNS[:2]
+    title = "The fastest rung of each class"
     return Table(
-        key, title, caption, COLUMNS, rows, samples=samples, filters=FILTERS, chosen=chosen, stacked=True, minor=MINOR
+        key, title, caption, COLUMNS, rows, samples=samples, filters=filters, chosen=chosen, stacked=True, minor=MINOR
     )
+
+
+def brief_table(measurements: Measurements, frontier: Frontier | None, workload: str, layers: Sequence[int]) -> Table:
+    """The winners at the usual batch, with each reason in a few words, and what cuDNN does instead."""
+    reasons = Reasons(measurements)
+    N = batches_of(measurements, frontier, workload)[0]
+    every = [*winners(measurements, frontier, workload, layers, N)]
+    rows: list[tuple[Cell, ...]] = []
+    for winner in every:
+        point, peer = winner.point, winner.peer
+        plan = plan_of(peer)
+        share, idea = reasons.share_of_roof(point), point.rung.idea if point.rung else None
+        place = f"{workload} layer {point.layer}", winner.contract.name, point.label
+        ours = hot(point), speed(hot(point), hot(peer)), idea, share and round(share)
+        rows.append((*place, *ours, hot(peer), plan.brief if plan else None))
+    files = dict.fromkeys(point_file(frontier, winner) for winner in every)
+    caption = (
+        f"N={N}, medians of kernel time. cuDNN: its faster layout, same run; its algorithm by its kernels' names. "
+        f"Counters, intervals and other batches: the layers' pages. Runs: {', '.join(files)}."
+    )
+    title = f"{workload}: the fastest rung of each layer and class, N={N}"
+    return Table("best", title, caption, INDEX_COLUMNS, rows, filters=("layer", "class"), stacked=True)
 
 
 def point_file(frontier: Frontier | None, winner: Winner) -> str:
@@ -122,7 +147,6 @@ def row(winner: Winner, reasons: Reasons) -> tuple[Cell, ...]:
     ratio = times_over([point], [peer]) if peer else None
     times = hot(point), hot(peer), speed(hot(point), hot(peer)), speed_interval(ratio)
     return (
-        f"{point.workload} layer {point.layer}",
         winner.contract.name,
         point.N,
         point.label,

@@ -17,8 +17,9 @@ from alexconv.records.store import RecordFile
 from alexconv.reports import book, generated
 from alexconv.reports.__main__ import main
 from alexconv.reports.build import published
-from alexconv.reports.page import ASSETS, FIGURES, TABLES, TEMPLATES, csv_text, draw_all, site
-from alexconv.reports.site import Report
+from alexconv.reports.markdown import markdown_pages
+from alexconv.reports.page import ASSETS, TEMPLATES, csv_text, draw_all, site
+from alexconv.reports.site import FIGURES, TABLES, Report
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +44,11 @@ def published_tables() -> dict[str, str]:
 def published_table(key: str) -> list[dict[str, str]]:
     """The rows of one of them."""
     return list(csv.DictReader(StringIO(published_tables()[key])))
+
+
+def whole_text(report: Report) -> str:
+    """Its Markdown pages, one after the other."""
+    return "\n".join(markdown_pages(report).values())
 
 
 def kernel_ms(workload: str, layer: int, N: int, place: int) -> float:
@@ -162,7 +168,7 @@ def whole_report(factory: pytest.TempPathFactory) -> Path:
 
 
 def published_site(factory: pytest.TempPathFactory) -> Path:
-    """The folder of the repository's site, with the book, next to its docs and kernels.
+    """The folder of the repository's site, with the book, next to its docs, examples and kernels.
 
     Figures are those of docs; those of pages that docs has not are drawn.
     """
@@ -170,7 +176,7 @@ def published_site(factory: pytest.TempPathFactory) -> Path:
     def make(root: Path) -> None:
         folder = root / "site"
         folder.mkdir(parents=True)
-        for name in ("README.md", "docs", "kernels"):
+        for name in ("README.md", "docs", "examples", "kernels"):
             (root / name).symlink_to(ROOT / name)
         report = published_report()
         pages = dict(book.site(dict(book.pages(ROOT / "results"))))

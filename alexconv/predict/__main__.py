@@ -34,7 +34,7 @@ from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
 from alexconv.predict import accuracy, gpu
 from alexconv.predict.predictions import KernelCache, predict_points, recorded
-from alexconv.predict.tables import show_lines, show_predictions
+from alexconv.predict.tables import show_lines, show_machine_code, show_predictions
 from alexconv.records import environment
 from alexconv.records.store import RecordFile, Records, read
 
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add_rungs(options)
     add_constants(options)
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
+    add("--sass", action="store_true", help="show each kernel's machine code, with predicted cycles and source lines")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add(
         "--compare",
@@ -97,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show_predictions(console, [prediction])
             if options.lines:
                 show_lines(console, prediction, cache)
+            if options.sass:
+                show_machine_code(console, prediction, cache)
     if measured:
         compared = accuracy.pairs(measured, read([options.out]), ladder)
         if not compared:

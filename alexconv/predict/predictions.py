@@ -109,8 +109,8 @@ def metrics(launch: model.Prediction) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class LineCost:
-    """A source line: its share of a launch's warp cycles, of its instructions, and what its warps wait for."""
+class Cost:
+    """A source line's or an instruction's share of a launch's warp cycles and of its instructions, and its stalls."""
 
     place: str
     cycles: float
@@ -118,27 +118,36 @@ class LineCost:
     stalls: dict[str, float]
 
 
-def lines(kernel: model.Kernel, launch: model.Prediction) -> list[LineCost]:
-    """The source lines of a launch, the most costly first; shares are of 1."""
-    totals: dict[str, list[float]] = {}
-    for k, instruction in enumerate(kernel.code):
-        place = f"{Path(instruction.file).name}:{instruction.line}" if instruction.file else "without a line"
-        row = totals.setdefault(place, [0.0] * (1 + len(STALLS)))
-        row[0] += float(launch.outcome.issued[k])
-        for s in range(len(STALLS)):
-            row[1 + s] += float(launch.outcome.waited[k, s])
-    all_cycles = fsum(map(fsum, totals.values())) or 1.0
-    instructions = fsum(row[0] for row in totals.values()) or 1.0
-    costs = [
-        LineCost(
-            place,
-            fsum(row) / all_cycles,
-            row[0] / instructions,
-            {name: cycles / all_cycles for name, cycles in zip(STALLS, row[1:], strict=True)},
+def costs(kernel: model.Kernel, launch: model.Prediction) -> list[Cost]:
+    """The instructions of a launch, in the order of the machine code; shares are of 1."""
+    issued, waited = launch.outcome.issued, launch.outcome.waited
+    all_cycles, instructions = float(issued.sum() + waited.sum()) or 1.0, float(issued.sum()) or 1.0
+    return [
+        Cost(
+            f"{Path(instruction.file).name}:{instruction.line}" if instruction.file else "without a line",
+            float(issued[k] + waited[k].sum()) / all_cycles,
+            float(issued[k]) / instructions,
+            {name: float(cycles) / all_cycles for name, cycles in zip(STALLS, waited[k], strict=True)},
         )
-        for place, row in totals.items()
+        for k, instruction in enumerate(kernel.code)
     ]
-    return sorted(costs, key=lambda line: -line.cycles)
+
+
+def lines(kernel: model.Kernel, launch: model.Prediction) -> list[Cost]:
+    """The source lines of a launch, the most costly first; shares are of 1."""
+    by_place: dict[str, list[Cost]] = {}
+    for cost in costs(kernel, launch):
+        by_place.setdefault(cost.place, []).append(cost)
+    sums = [
+        Cost(
+            place,
+            fsum(cost.cycles for cost in of_line),
+            fsum(cost.issued for cost in of_line),
+            {name: fsum(cost.stalls[name] for cost in of_line) for name in STALLS},
+        )
+        for place, of_line in by_place.items()
+    ]
+    return sorted(sums, key=lambda cost: -cost.cycles)
 
 
 def predict_points(

@@ -1,5 +1,6 @@
 """Tables of predicted times, and of where the cycles go."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console
@@ -9,11 +10,13 @@ from rich.table import Column, Table
 from alexconv.kernels.problem import Device
 from alexconv.planning.points import Point
 from alexconv.predict import predictions
+from alexconv.predict.disassembly import ALWAYS, BYTES, Instruction
 from alexconv.predict.gpu import of_device
 from alexconv.predict.predictions import KernelCache, PointPrediction, predict_points, recorded
 from alexconv.records.store import Record, RecordWriter
 
-LINES_SHOWN, STALLS_SHOWN = 16, 3
+LINES_SHOWN, STALLS_SHOWN, LEAST_SHARE = 16, 3, 0.001
+_LABEL = re.compile(r"`\([^)]*\)")
 
 
 def show_predictions(console: Console, point_predictions: Iterable[PointPrediction]) -> None:
@@ -28,7 +31,7 @@ def show_predictions(console: Console, point_predictions: Iterable[PointPredicti
             f"{label} on {prediction.gpu.name}, predicted: {prediction.milliseconds:.4g} ms ({low:.4g} to {high:.4g})",
             soft_wrap=True,
         )
-        columns = ("ms", "limit", "utilisation %", "occupancy %", "waves")
+        columns = ("ms", "limit", "utilisation %", "registers", "occupancy %", "waves")
         table = Table(Column("kernel", no_wrap=True), *columns)
         for launch in prediction.launches:
             busy = sorted(launch.utilisation.items(), key=lambda item: -item[1])
@@ -37,6 +40,7 @@ def show_predictions(console: Console, point_predictions: Iterable[PointPredicti
                 f"{launch.seconds * 1e3:.4g}",
                 launch.limiting,
                 ", ".join(f"{name} {100 * share:.0f}" for name, share in busy if share >= 0.05),
+                f"{launch.needs.registers}",
                 f"{100 * launch.occupancy:.0f}",
                 f"{launch.waves:.2f}",
             )
@@ -62,6 +66,38 @@ def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache
         console.print(table)
 
 
-def _reasons(line: predictions.LineCost) -> Iterator[str]:
-    largest = sorted(line.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
-    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= 0.001)
+def show_machine_code(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:
+    """The instructions (SASS) of each launch, with their share of warp cycles, their source lines and their stalls."""
+    if prediction.reason:
+        return
+    kernels = cache(prediction.bound, prediction.gpu)
+    for launch in prediction.launches:
+        kernel = kernels[launch.entry]
+        console.print(f"{launch.entry}: machine code, % of its warps' cycles, source line, stalls", soft_wrap=True)
+        rows = [*zip(kernel.code, predictions.costs(kernel, launch), strict=True)]
+        while rows and rows[-1][0].name == "NOP":  # up to the next multiple of 128 bytes
+            rows.pop()
+        for number, (instruction, cost) in enumerate(rows):
+            share = f"{100 * cost.cycles:5.1f}" if cost.cycles >= LEAST_SHARE else ""
+            text = (
+                f"{number * BYTES:04x}  {guarded(instruction):48}{share:5}  {cost.place:28}{', '.join(_reasons(cost))}"
+            )
+            console.print(text.rstrip(), soft_wrap=True, markup=False, highlight=False)
+
+
+def guarded(instruction: Instruction) -> str:
+    """An instruction's text with its predicate, and with addresses for labels."""
+    text = instruction.text
+    for operand in instruction.operands:
+        if operand.kind == "L":
+            text = _LABEL.sub(f"0x{operand.value * BYTES:04x}", text)
+    guard = instruction.guard
+    if guard.number == ALWAYS and not guard.inverted:
+        return text
+    number = "T" if guard.number == ALWAYS else guard.number
+    return f"@{'!' if guard.inverted else ''}{guard.kind}{number} {text}"
+
+
+def _reasons(cost: predictions.Cost) -> Iterator[str]:
+    largest = sorted(cost.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
+    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= LEAST_SHARE)

@@ -8,6 +8,10 @@ from pathlib import Path
 DATA = Path(__file__).parent / "data" / "published.csv"
 
 
+class Printed(float):
+    """A number with the digits that a study printed."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One published figure; ``layer`` None is all layers."""
@@ -20,7 +24,7 @@ class Figure:
     variant: str
     quantity: str
     unit: str
-    value: float
+    value: Printed
     where: str
     note: str
 
@@ -43,7 +47,7 @@ def figure(row: dict[str, str]) -> Figure:
         variant=row["variant"],
         quantity=row["quantity"],
         unit=row["unit"],
-        value=float(row["value"]),
+        value=Printed(row["value"]),
         where=row["where"],
         note=row["note"],
     )

@@ -10,7 +10,7 @@ from attack_size import FACTOR, keep, shares
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
-from report_records import GPU, HOST, RUN, record, timeline
+from report_records import GPU, HOST, RUN, record, timeline, whole_text
 
 from alexconv import compare
 from alexconv.errors import UsageError
@@ -19,7 +19,7 @@ from alexconv.records.store import RecordFile, read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
 from alexconv.reports.overview import clocks
-from alexconv.reports.page import html, markdown
+from alexconv.reports.page import html
 from alexconv.reports.site import compose
 
 SCRIPT = "<script>alert(1)</script>![x](http://example.invalid/x.png)"
@@ -120,14 +120,14 @@ def compared_and_reported(folder: Path, lines: list[dict[str, Any]]) -> None:
         report = compose(measurements(read([odd])), gather([odd], None))
     except UsageError:
         return
-    keys = [item.key for section in report.sections for item in section.items]
+    keys = [item.key for page in report.pages for section in page.sections for item in section.items]
     assert all(key == Path(key).name and not key.startswith(".") for key in keys)
     for plot in report.plots() if FACTOR > 1 else ():
         plt.close(plot.draw())
-    for text in (markdown(report), *html(report, {}).values()):
+    for text in (whole_text(report), *html(report, {}).values()):
         assert "<script>alert" not in text
         text.encode()
-    assert "](http://example.invalid" not in markdown(report)
+    assert "](http://example.invalid" not in whole_text(report)
 
 
 FOUND = {  # by earlier attacks: each caused a traceback

@@ -7,6 +7,7 @@ import test_cheating_rungs  # noqa: F401  importing them fills the table
 import test_timed_cheats  # noqa: F401
 from attacks import CAUGHT_BY, SHOWN
 
+from alexconv.records.compressed import files_in
 from alexconv.reports import trust
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -61,3 +62,11 @@ def test_tasks_have_disjoint_mutants() -> None:
     assert len(tasks) == 3
     assert not taken[0] & taken[1] and not taken[0] & taken[2] and not taken[1] & taken[2]
     assert not any((mutant.file, mutant.start, mutant.after) in each for each in taken)
+
+
+def test_the_headline_stands_beside_its_repetitions_on_other_cards() -> None:
+    lines = trust.headline(files_in(RECORDS.parent, "h200*frontier*.jsonl")).splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert len({row[0] for row in rows}) == len(rows) >= 3
+    assert all(row[0].startswith("GPU-") and all("faster" in cell for cell in row[1:4]) for row in rows)
+    assert {row[-1] for row in rows} >= {"`h200-frontier.jsonl`", "`h200-2-frontier-again.jsonl`"}

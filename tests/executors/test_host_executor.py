@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -661,6 +662,29 @@ def test_overruns_of_all_memories_are_found_and_the_process_lives_on():
         before, overrun, after = said[entry]
         assert before is None and after is None
         assert overrun.startswith(f"{entry}: block (") and overrun.endswith(message), overrun
+
+
+OVERRUNS_OF_TWO_LIBRARIES = """
+from test_host_executor import *
+said = []
+for number in range(2):
+    overruns = HostRuntime(build="asan").compile(KERNELS / "overruns.cu", {"LIBRARY": number}, OVERRUNS)
+    x, y = (on_device(np.zeros(32, dtype="f4"), "asan")[0] for _ in range(2))
+    try:
+        overruns.launch("global_read", (1, 1, 1), (32, 1, 1), 0, [x, y, 1])
+    except LaunchError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+@needs_asan
+def test_an_overrun_whose_line_is_unknown_names_none():
+    """g++'s AddressSanitizer does not know the lines of a library that is loaded after its first finding."""
+    said = json.loads(in_new_process(OVERRUNS_OF_TWO_LIBRARIES, **asan_environment()))
+    assert len(said) == 2
+    for message in said:
+        assert re.search(r"beyond a buffer of 128 bytes(, at overruns\.cu:8)?$", message), message
 
 
 @needs_asan

@@ -126,7 +126,7 @@ def test_auto_takes_the_first_executor_that_runs_here(monkeypatch):
 
     monkeypatch.setitem(EXECUTORS, "cuda", Backend(missing))
     assert choose_executor("auto").name == "host"
-    assert "No GPU is used: not on this machine" in choose_executor("auto").describe()
+    assert "No GPU: not on this machine" in choose_executor("auto").describe()
     monkeypatch.setitem(EXECUTORS, "host", Backend(missing))
     with pytest.raises(MissingTool, match="not on this machine"):
         choose_executor("auto")

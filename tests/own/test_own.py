@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import sleep
@@ -69,6 +70,16 @@ def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert rung.path == tmp_path / "mine" / "mine.cu"
     assert [launch.args for launch in rung.launches] == [launch.args for launch in RUNGS[like].launches]
     assert (rung.time, rung.cpu_order) == (None, 0), "nothing is known of a kernel that is still to be changed"
+
+
+def test_a_new_file_has_names_replaced_in_code_alone(tmp_path):
+    assert new.main([str(tmp_path / "mine"), "--like", "direct"]) == 0
+    text = (tmp_path / "mine" / "mine.cu").read_text()
+    assert "// Technique: direct convolution;" in text
+    assert f"// Run: alexconv run --ladder {(tmp_path / 'mine').as_posix()} --rungs mine --layers 2" in text
+    assert "ASSERT_BLOCK(MINE, " in text and " mine(const float* x" in text
+    code = "\n".join(line.partition("//")[0] for line in text.splitlines())
+    assert not re.search(r"\bdirect\b|\bDIRECT\b", code)
 
 
 @needs_gcc

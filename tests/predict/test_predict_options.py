@@ -1,5 +1,6 @@
 """``tune --predict`` and ``run --predict``: what is pruned, shown and recorded, from stored machine code."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.planning.points import Point
+from alexconv.predict import __main__ as predict
 from alexconv.predict import gpu, model
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.predictions import TYPE, KernelCache, predict_points
@@ -105,6 +107,28 @@ def test_a_search_runs_what_is_predicted_fast(tmp_path, cache_of_tuning, option,
     (search,) = tune.tune(options, LADDER, SteadyGpu(), "the command")
     for records in (search.records, read([out]).points):
         assert [each["point"]["constants"]["UNROLL"] for each in records if "again" not in each] == tried
+
+
+def test_machine_code_stands_beside_its_lines_and_cycles(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    out = ["--out", str(tmp_path / "p.jsonl")]
+    assert predict.main(["--layers", "3", "--N", "1", "--rungs", "direct-register", "--sass", *out]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"kernel +\S ms .*registers", text)
+    _, _, code = text.partition("direct_register: machine code, % of its warps' cycles, source line, stalls\n")
+    rows = [line for line in code.splitlines() if re.match("[0-9a-f]{4}  ", line)]
+    assert [int(row[:4], 16) for row in rows] == [16 * number for number in range(len(rows))]
+    assert not rows[-1][6:].startswith("NOP")
+    loads = [row for row in rows if "LDG.E.CONSTANT" in row]
+    assert len(loads) == 2 * sum("FFMA" in row for row in rows), "an input and a weight for each product"
+    assert all("direct_register.cu:" in row for row in loads)
+    assert any("lg_throttle" in row for row in loads)
+    assert any(re.search(r"  @!?P\d EXIT ", row) for row in rows)
+    (loop,) = (row for row in rows if re.search(r"  @!?P\d BRA ", row))
+    target = int(re.search("BRA 0x([0-9a-f]{4})", loop)[1], 16)
+    assert 0 < target < int(loop[:4], 16), "the loop over channels goes back"
+    shares = [float(number) for row in rows for number in re.findall(r" (\d+\.\d)  \S+\.cuh?:", row)]
+    assert 95 < sum(shares) <= 100.5
 
 
 RUN = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]

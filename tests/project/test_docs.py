@@ -11,17 +11,20 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("docs/book/*.md"),
+        *ROOT.glob("docs/report/*.md"),
         ROOT / "kernels" / "README.md",
         ROOT / "results" / "README.md",
     ]
 )
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
-CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+DEFINITION = re.compile(r"^\[[^\]]+\]: ([^#\n]+)", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
-    links = [link for link in LINK.findall(CODE.sub("", page.read_text())) if "://" not in link]
+    text = CODE.sub("", page.read_text())
+    links = [link for link in LINK.findall(text) + DEFINITION.findall(text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 

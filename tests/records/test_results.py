@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from report_records import record, write
+from report_records import record, whole_text, write
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records import store
 from alexconv.records.compressed import files_in, stored
 from alexconv.records.labels import changed_in, label_with
 from alexconv.reports.measurements import measurements
-from alexconv.reports.page import markdown
 from alexconv.reports.site import compose
 
 OWN_KERNELS = {"course"}  # of docs/own-kernels.md
@@ -56,4 +55,4 @@ def test_records_with_names_that_the_ladder_lacks_are_read_and_shown_as_they_are
     assert [each["point"] for each in found.points] == [each["point"] for each in (gone, renamed, present)]
     names = [label_with(each["point"]["rung"], changed_in(each)) for each in found.points]
     assert names == ["naive", "direct [PER_THREAD=3]", "direct"]
-    assert "| 1 | naive |" in markdown(compose(measurements(found)))
+    assert "| 1 | naive |" in whole_text(compose(measurements(found)))

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_records import whole_report
+from report_records import kernel_ms, whole_report
 
-from alexconv.reports.elements import Page, Section, Table
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.records.statistics import faster
+from alexconv.reports.comparison import FP32
+from alexconv.reports.elements import Chart, Page, Section, Table
 from alexconv.reports.page import PAGE
 from alexconv.reports.page import html as write_html
 from alexconv.reports.site import Report
@@ -34,7 +37,8 @@ QUIET = (
     "--enable-logging=stderr",
 )
 TIME_MS = 20_000  # of the page's own clock
-PHONE, DESKTOP = 390, 1280
+PHONE, DESKTOP, WIDE = 390, 1280, 1440
+AT_ONCE = 12  # pages in one browser
 MOST_NODES = 10_000  # of a page whose tables are all opened
 MOST_ROWS = 64  # of a table before it is asked for more
 
@@ -101,6 +105,19 @@ const looked = page => {
 };
 """
 
+# Opens all tables, and returns the ids of those that are wider than their place.
+CUT = """
+const looked = page => {
+  for (const details of page.querySelectorAll("details")) {
+    details.open = true;
+    details.dispatchEvent(new Event("toggle"));
+  }
+  const blocks = [...page.querySelectorAll("article .scroll:has(table)")];
+  const cut = blocks.filter(block => block.scrollWidth > block.clientWidth + 1);
+  return { tables: blocks.length, cut: cut.map(block => block.closest("article").id) };
+};
+"""
+
 # Types into the search, and returns what it finds once search.js is loaded.
 SEARCHED = """
 const looked = page => new Promise(done => {
@@ -145,6 +162,53 @@ onload = async () => {
   const found = {};
   for (const frame of document.querySelectorAll("iframe")) found[frame.name] = await looked(frame.contentDocument);
   document.querySelector("pre").textContent = JSON.stringify(found);
+};
+"""
+# Steps through the rungs of a roofline to the last, in all classes.
+STEPPED = """
+const looked = page => {
+  const figure = page.querySelector("[data-kind=roofline]"), [back, on] = figure.querySelectorAll("button");
+  const [layer, kind] = figure.querySelectorAll("select"), name = () => figure.querySelector(".panel a").textContent;
+  Object.assign(layer, { value: "3" }).onchange();
+  Object.assign(kind, { value: "all" }).onchange();
+  const names = [name()];
+  while (!on.disabled) { on.click(); names.push(name()); }
+  const told = [...figure.querySelectorAll(".panel p")].map(each => each.textContent);
+  back.click();
+  return { names, told, back: name(), dots: figure.querySelectorAll("circle").length };
+};
+"""
+
+# Moves a layer's slider to each batch size.
+SLID = """
+const looked = page => {
+  const figure = page.querySelector("[data-kind=batches]"), slider = figure.querySelector("input");
+  return [...Array(Number(slider.max) + 1).keys()].map(place => {
+    slider.value = String(place);
+    slider.dispatchEvent(new Event("input"));
+    const texts = [...figure.querySelectorAll("text")].map(each => each.textContent);
+    return [figure.querySelector(".panel").textContent, ...texts];
+  });
+};
+"""
+# Moves each diagram's slider to its end.
+ENDED = """
+const looked = page => Object.fromEntries([...page.querySelectorAll(".chart")].map(figure => {
+  const slider = figure.querySelector("input");
+  slider.value = slider.max;
+  slider.dispatchEvent(new Event("input"));
+  return [figure.dataset.kind, [figure.querySelector(".panel").textContent, figure.querySelectorAll("rect").length]];
+}));
+"""
+# The line of the source that is chosen at first, then that of an instruction.
+LISTED = """
+const looked = page => {
+  const figure = page.querySelector(".chart"), told = figure.querySelector(".panel");
+  const [source, code] = figure.querySelectorAll(".pane");
+  const chosen = pane => [...pane.querySelectorAll(".chosen")].map(each => each.textContent), first = told.textContent;
+  const lines = chosen(source), instructions = chosen(code).length;
+  code.querySelector("button").click();
+  return { first, lines, instructions, second: told.textContent, last: chosen(source) };
 };
 """
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
@@ -229,6 +293,18 @@ def test_nothing_is_wider_than_the_screen(
     assert sum(seen["figures"] for seen in found.values()) > 40
 
 
+@pytest.mark.long
+def test_no_table_is_cut_on_a_wide_screen(repository_site: Path) -> None:
+    names = sorted(path.name for path in repository_site.glob("*.html"))
+    tables, cut = 0, []
+    for first in range(0, len(names), AT_ONCE):
+        seen = framed(repository_site, names[first:][:AT_ONCE], WIDE, CUT, f"cut-{first}")
+        tables += sum(page["tables"] for page in seen.values())
+        cut += [(name, key) for name, page in seen.items() for key in page["cut"]]
+    assert len(names) > 70 and tables > 300
+    assert cut == []
+
+
 def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(
     site: Path, probed: dict[int, dict[str, Any]]
 ) -> None:
@@ -255,6 +331,49 @@ def test_rows_are_chosen_by_value_and_by_words(site: Path) -> None:
     assert seen["fourth"]
     assert all({"3"} == {row[1]} and "channels-vector" in row[3] for row in seen["fourth"])
     assert seen["told"].startswith(f"{len(seen['fourth'])} of ")
+
+
+def test_a_roofline_is_stepped_through_in_ladder_order(site: Path) -> None:
+    seen = framed(site, ["alexnet.html"], DESKTOP, STEPPED, "stepped")["alexnet.html"]
+    names = [name.partition(": ")[2] for name in seen["names"]]
+    assert names == [rung.name for rung in LADDER]
+    assert seen["dots"] == len(names) and seen["back"].endswith(f": {names[-2]}")
+    last = kernel_ms("alexnet", 3, 128, len(names) - 1)
+    parent = [rung.name for rung in LADDER].index(LADDER[-1].parent or "")
+    assert f"{last:#.3g} ms" in seen["told"][1]
+    assert f"{faster(kernel_ms('alexnet', 3, 128, parent) / last)} than its parent" in seen["told"][1]
+
+
+def test_a_slider_shows_the_fastest_kernels_of_each_batch_size(site: Path) -> None:
+    seen = framed(site, ["layer-alexnet-3.html"], DESKTOP, SLID, "slid")["layer-alexnet-3.html"]
+    fastest = [rung.name for rung in LADDER if FP32.kept_by(rung)][-1]
+    for N, (told, *texts) in zip((1, 32, 128), seen, strict=False):
+        ms = f"{kernel_ms('alexnet', 3, N, [*RUNGS].index(fastest)):#.3g} ms"
+        assert told.startswith(f"N = {N}: {fastest}, ")
+        assert texts[texts.index(fastest) + 1] == ms
+        assert ("cuDNN NCHW fp32" in texts) == (N == 128)
+
+
+def test_diagrams_reach_their_last_step(site: Path) -> None:
+    names = ["rung-wgmma-split.html", "rung-igemm-stream-k.html", "rung-wgmma-winograd.html"]
+    seen = framed(site, names, DESKTOP, ENDED, "ended")
+    assert [set(seen[name]) for name in names] == [{"tile", "ring", "waves"}, {"ring", "waves"}, {"winograd"}]
+    assert "At 2.00: 0 blocks run" in seen[names[0]]["waves"][0]
+    assert "100 % of the time" in seen[names[1]]["waves"][0]
+    assert seen[names[2]]["winograd"][0].startswith("Tile 3 of 3: 7 inputs, 7 products")
+    assert all(rectangles > 3 for drawn in seen.values() for _, rectangles in drawn.values())
+
+
+def test_a_line_of_source_shows_its_instructions(site: Path) -> None:
+    rows = [("MOV R1, R2", 10.0, "toy.cu:1"), ("FFMA R0, R1, R2, R0", 60.0, "toy.cu:2"), ("EXIT", 30.0, "toy.cu:2")]
+    data = {"kernels": {"toy": rows}, "files": {"toy.cu": ["first", "second"]}}
+    made = Page("toy", "rung", "toy", "", [Section("code", "", "", charts=[Chart("code", "toy", "", "listing", data)])])
+    (site / "toy.htm").write_text(write_html(Report("title", [], [], [made], True), {})["toy.html"])
+    seen = framed(site, ["toy.htm"], DESKTOP, LISTED, "listed")["toy.htm"]
+    assert seen["first"] == "toy.cu:2: 2 of 3 instructions, 90.0 % of the cycles."
+    assert (seen["lines"], seen["instructions"]) == (["90.0  2  second"], 2)
+    assert seen["second"] == "toy.cu:1: 1 of 3 instructions, 10.0 % of the cycles."
+    assert seen["last"] == ["10.0  1  first"]
 
 
 def test_the_search_finds_a_table_by_its_title(site: Path) -> None:
@@ -294,13 +413,13 @@ def test_every_heading_on_paper_has_its_content_or_names_the_file(printed: dict[
     assert "launches" in seen["pointers"]
 
 
-def test_a_table_too_broad_for_paper_names_its_file_there(site: Path) -> None:
+def test_a_table_too_broad_for_a_page_links_to_its_file(site: Path) -> None:
     tables = [Table(f"of-{size}", "title", "", ("column",) * size, [(1.0,) * size]) for size in (24, 25)]
     made = Page("broad", "topic", "title", "", [Section("all", "all", "", list(tables))])
     (site / "broad.htm").write_text(write_html(Report("title", [], [], [made], True), {})["broad.html"])
     seen = on_paper(site, ["broad.htm"], "true", "broad")["broad.htm"]
-    assert list(seen["pointers"]) == ["of-25"]
-    assert seen["bare"] == seen["doubled"] == []
+    assert (seen["blocks"], seen["bare"], seen["pointers"]) == (1, [], {})
+    assert '1 rows, 25 columns: <a href="tables/of-25.csv">' in (site / "broad.htm").read_text()
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="no pdftotext found: apt-get install poppler-utils")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from report_records import GPU, record, write
+from report_records import GPU, record, whole_text, write
 
 from alexconv.kernels.ladder import ALIASES
 from alexconv.records.store import RecordFile, read
@@ -17,7 +17,6 @@ from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements, stretches
 from alexconv.reports.overview import runs_table
 from alexconv.reports.overview import section as overview
-from alexconv.reports.page import markdown
 from alexconv.reports.published import Series
 from alexconv.reports.site import compose
 
@@ -220,7 +219,7 @@ def test_an_unusable_record_is_named_and_the_others_reported(tmp_path: Path, cha
     for name, value in changes.items():
         odd[name] = odd[name] | value if isinstance(value, dict) and name != "samples" else value
     file = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct"), odd])
-    text = markdown(compose(measurements(read([file]))))
+    text = whole_text(compose(measurements(read([file]))))
     assert "Left out: few: the record of " in text
     assert "channels cannot be used" in text
     assert "1 points: 1 ok" in text
@@ -243,7 +242,7 @@ def test_an_unusable_header_is_named_and_the_rest_reported(tmp_path: Path, kind:
     whole = {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}} if kind == "profile" else {}
     point = {"point": one["point"] | changes["point"]} if "point" in changes else {}
     file.header(kind, {**whole, **changes, **point, "device": device_key(file)})
-    text = markdown(compose(measurements(read([file.path]))))
+    text = whole_text(compose(measurements(read([file.path]))))
     assert f"Left out: a header of type {kind}: " in text
     assert "1 points: 1 ok" in text
 
@@ -265,7 +264,7 @@ def test_a_record_without_an_error_figure_or_a_constant_of_today_is_reported(tmp
     points[0]["error"] = {"absolute": None, "scaled": None, "tolerance": None}
     del points[1]["point"]["constants"]["COALESCED"]
     points[1]["changed"] = {"CHANNELS": 1}
-    text = markdown(compose(measurements(read([write(tmp_path / "few.jsonl", points)]))))
+    text = whole_text(compose(measurements(read([write(tmp_path / "few.jsonl", points)]))))
     assert "4 points: 4 ok" in text
 
 

@@ -26,9 +26,9 @@ from alexconv.reports.ladder import family_technique
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.orderings import kendall_tau, reversals
-from alexconv.reports.page import FIGURES
 from alexconv.reports.published import Series
 from alexconv.reports.rooflines import measured_bytes
+from alexconv.reports.site import FIGURES
 from alexconv.reports.style import FAMILIES, styles_once
 from alexconv.shapes import WORKLOADS
 
@@ -154,7 +154,9 @@ def test_pages_run_no_script_but_their_own(parsed: tuple[Path, dict[str, Parsed]
     for name in pages:
         text = (root / name).read_text()
         assert "script-src 'self' file:" in text
-        assert re.findall(r"<script(?! type=.application/json.)[^>]*>", text) == ['<script src="site.js">']
+        scripts = ["site.js", *(["charts.js"] if 'class="wide chart"' in text else [])]
+        found = re.findall(r"<script(?! type=.application/json.)[^>]*>", text)
+        assert found == [f'<script src="{script}">' for script in scripts], name
         assert " style=" not in text
 
 
@@ -165,7 +167,7 @@ def test_what_failed_is_listed_with_its_reason_and_has_no_time(folder: Path) -> 
         ("skipped", "needs <999> GiB | no room"),
     ]
     assert "needs &lt;999&gt; GiB | no room" in (folder / "correctness.html").read_text()
-    assert r"needs &lt;999> GiB \| no room" in (folder / "report.md").read_text()
+    assert r"needs &lt;999> GiB \| no room" in (folder / "correctness.md").read_text()
     layers = [row for row in cells(folder, "alexnet-layers") if row["N"] == "64"]
     assert {row["kernel (ms)"] + row["total (ms)"] + row["than serial CPU"] for row in layers} == {""}
 
@@ -288,7 +290,7 @@ def test_lines_without_their_fields_are_counted_and_the_others_reported(tmp_path
     with file.open("a") as opened:
         opened.writelines(json.dumps(line) + "\n" for line in [alone, *lines])
     assert main([str(file), "-o", str(tmp_path / "out")]) == 0
-    assert "2 lines of the record files could not be read" in (tmp_path / "out" / "report.md").read_text()
+    assert "2 lines of the record files could not be read" in (tmp_path / "out" / "correctness.md").read_text()
     assert [(row["layer"], row["status"]) for row in cells(tmp_path / "out", "problems")] == [("1", "timeout")]
     assert [point.layer for source in gather([file]).sources for point in source.points] == [3, 1]
 

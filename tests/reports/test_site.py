@@ -12,7 +12,8 @@ from alexconv.kernels.rung import Rung
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import alexnet, coverage, history, rung_pages
 from alexconv.reports.comparison import gather
-from alexconv.reports.elements import Code, Table
+from alexconv.reports.elements import LEAD, Code, Table
+from alexconv.reports.listing import listing
 from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.page import html
 from alexconv.reports.site import Report, compose
@@ -155,9 +156,8 @@ def test_every_rung_s_source_names_its_technique_and_shows_what_changed(rung) ->
     assert codes[f"{rung.name}-source"].text == rung.path.read_text()
     parent = RUNGS.get(rung.parent or "")
     assert (f"{rung.name}-diff" in codes) == bool(parent and parent.file != rung.file)
-    for code in codes.values():
-        lines = code.text.splitlines()
-        assert not code.diff or any(line.startswith("+") for line in lines[2:])
+    if f"{rung.name}-diff" in codes:
+        assert any(line.startswith("<b>+ ") for line in listing(codes[f"{rung.name}-diff"]))
 
 
 def test_code_is_escaped(tmp_path: Path) -> None:
@@ -165,10 +165,51 @@ def test_code_is_escaped(tmp_path: Path) -> None:
     report = compose(found(path))
     page = next(page for page in report.pages if page.key == "rung-direct")
     text = "</pre><script>alert(1)</script>"
-    page.sections[-1].code[:] = [Code("a", "a", "", text), Code("b", "b", "", f"+{text}\n-{text}", diff=True)]
+    page.sections[-1].code[:] = [Code("a", "a", "", text), Code("b", "b", "", f"{text};", text)]
     written = html(report, {})[page.file]
     assert text not in written
-    assert written.count("&lt;/pre&gt;") == 3
+    assert written.count("alert") == 3
+
+
+def words(line: str) -> str:
+    """A line of a listing without its elements."""
+    return re.sub("<[^>]+>", "", line)
+
+
+def test_a_listing_has_its_file_s_lines_with_comments_and_keywords_marked() -> None:
+    text = "// a\n\n/* b\n   c */\nconst int D = 3;\n#define E 1\n"
+    lines = listing(Code("a", "a", "", text))
+    assert "".join(map(words, lines)).rstrip("\n") == text.rstrip("\n")
+    assert lines[0] == '<span class="c">// a</span>\n'
+    assert [line.count('class="c"') for line in lines[2:4]] == [1, 1]
+    assert lines[4] == '<span class="k">const</span> <span class="k">int</span> D = <span class="m">3</span>;\n'
+    assert 'class="cp"' in lines[5]
+
+
+def test_a_difference_has_both_files_lines() -> None:
+    before, after = "int a;\nint b;\nint c;\n", "int a;\nint d;\nint c;\n"
+    marked = [words(line) for line in listing(Code("a", "a", "", after, before))]
+    assert [line.rstrip("\n") for line in marked][:5] == [
+        "@@ -1,3 +1,3 @@",
+        "  int a;",
+        "- int b;",
+        "+ int d;",
+        "  int c;",
+    ]
+
+
+def test_a_rung_s_page_begins_with_its_time_beside_its_parent_s_and_the_best(counted: Path) -> None:
+    report = compose(found(counted), gather([counted]))
+    page = next(page for page in report.pages if page.key == "rung-wgmma-scaled")
+    (figure,) = page.sections[0].items
+    assert page.sections[0].key == LEAD
+    assert figure.title == "wgmma-scaled, alexnet, N=128: the fastest tf32 rung on every layer that it takes"
+    (row,) = figure.draw.args[0]
+    place = list(RUNGS).index("wgmma-split")
+    split = next(page for page in report.pages if page.key == "rung-wgmma-split").sections[0].items[0].draw.args[0]
+    assert split[0].own.median == split[0].best == pytest.approx(kernel_ms("alexnet", 3, 128, place))
+    assert split[0].parent == pytest.approx(row.own.median)
+    assert split[0].peer == pytest.approx(kernel_ms("alexnet", 3, 128, len(RUNGS)))
 
 
 # Coverage

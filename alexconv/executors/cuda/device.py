@@ -31,9 +31,9 @@ def import_driver() -> Any:
     try:
         import pycuda.driver as driver
     except ImportError as error:
+        reason = "is not installed" if error.name == "pycuda" else f"does not load ({error})"
         raise MissingTool(
-            f"PyCUDA does not load ({error}): pip install 'alexconv[gpu]' on a machine with an NVIDIA driver, "
-            "or use --backend host"
+            f"PyCUDA {reason}: pip install 'alexconv[gpu]' on a machine with an NVIDIA driver, or use --backend host"
         ) from None
     try:
         driver.init()

@@ -40,8 +40,8 @@ class HostExecutor:
 
     def describe(self) -> str:
         """The CPU that runs the kernels, and why no GPU does."""
-        text = f"kernels run on the CPU ({cpu_model()}): outputs are verified, there are no GPU times"
-        return f"{text}.  No GPU is used: {self._because}" if self._because else text
+        text = f"kernels run on the CPU ({cpu_model()}): outputs are checked, not timed"
+        return f"{text}.  No GPU: {self._because}" if self._because else text
 
     def header(self) -> Record:
         """The compiler and how the kernels are built and run."""

@@ -53,6 +53,7 @@ static void describe(const char* address, char* text, size_t room)
                   *name ? " of " : "", bytes);
 }
 
+// AddressSanitizer of g++ knows the lines of what was loaded when it first looked; elsewhere it says "<null> 0".
 [[noreturn]] static void report(const char* verb, const void* address, size_t bytes, const char* return_address)
 {
     char where[NAME], place[2 * NAME], text[4 * NAME];

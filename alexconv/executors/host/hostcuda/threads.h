@@ -10,7 +10,7 @@ constexpr unsigned ALL_LANES = 0xffffffff;  // a mask that names the whole warp
 // A place in the source, for messages.
 struct Site {
     const char* file;
-    int line;
+    int line;  // 0: the place is unknown
 };
 
 // As a default argument: the place of the call.

@@ -414,6 +414,7 @@ void Worker::give_up(const Thread& thread, const char* format, ...)
 
 void Worker::fail(const char* what, Site site)
 {
+    if (!site.line) give_up(current_->thread, "%s", what);
     give_up(current_->thread, "%s, at %s:%d", what, site.file, site.line);
 }
 

@@ -1,0 +1,74 @@
+"""What figures show, in the words of their titles; from the values that are drawn."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+
+from alexconv.records.statistics import Summary, faster
+from alexconv.reports.charts import Dot, Line, Stack, Step
+
+
+def titled(name: str, finding: str) -> str:
+    """A figure's name, and what it shows."""
+    return f"{name}: {finding}" if finding else name
+
+
+def fastest(rows: Sequence[Dot], words: str = "{} is fastest", *, least: bool = False) -> str:
+    """The row of the largest value, or with ``least`` of the smallest, here and in the study."""
+    here = {row.label: row.ours.median for row in rows if row.ours}
+    there = {row.label: row.published for row in rows if row.published is not None}
+    if not here:
+        return ""
+    own, published = (leader(values, least=least) for values in (here, there))
+    beside = f", in the study {published}" if published else ""
+    return words.format(own) + (", as in the study" if own == published else beside)
+
+
+def by_panel(panels: Sequence[tuple[str, Sequence[Dot]]]) -> str:
+    """The row of the smallest value in each panel, once if it is the same."""
+    found = {name.partition(",")[0]: fastest(rows, least=True).replace(" *", "") for name, rows in panels}
+    same = len(set(found.values())) == 1
+    return next(iter(found.values())) if same else "; ".join(f"{name}, {text}" for name, text in found.items())
+
+
+def leader(values: Mapping[str, float], *, least: bool) -> str:
+    """The label of the largest or the smallest value; empty without any."""
+    choose = min if least else max
+    return choose(values, key=lambda label: values[label], default="")
+
+
+def copies(bars: Iterable[Stack]) -> str:
+    """The copies' share of the time."""
+    times = [(fsum(bar.copies.values()), bar.kernel.median) for bar in bars if bar.kernel and bar.copies]
+    shares = [100 * moved / (moved + kernel) for moved, kernel in times]
+    return f"copies take {extent(shares, ' %')} of the time" if shares else ""
+
+
+def extent(values: Sequence[float], unit: str) -> str:
+    """The smallest and the largest of some values, rounded."""
+    low, high = (f"{value:,.0f}" for value in (min(values), max(values)))
+    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
+
+
+def span(lines: Iterable[Line]) -> str:
+    """The range of some curves."""
+    values = [value.median for line in lines for value in line.ours if value]
+    return extent(values, "×") if values else ""
+
+
+def wins(rows: Iterable[tuple[str, str, Summary | None]]) -> str:
+    """Which of several rungs has the larger value at how many places; rows are rung, place and value."""
+    places: dict[str, dict[str, float]] = {}
+    for rung, place, value in rows:
+        if value:
+            places.setdefault(place, {})[rung] = value.median
+    leaders = Counter(leader(values, least=False) for values in places.values())
+    return "; ".join(f"{name} is faster on {count} of {len(places)} layers" for name, count in leaders.items())
+
+
+def climb(steps: Sequence[Step]) -> str:
+    """The fastest rung of a ladder, next to its first."""
+    last = min(steps, key=lambda step: step.own.median)
+    ratio = steps[0].own.median / last.own.median
+    whole = "" if not last.partly else " with its parents"
+    return f"{last.name}{whole} is fastest, {faster(ratio)} than {steps[0].name}" if last is not steps[0] else ""
