@@ -151,8 +151,6 @@ EQUIVALENT = {
     },
     "wgmma/warpgroups.cuh: no wait for launches: wait_for_primary_launches(); #2": "pixels arrive after the producer"
     " has waited, and a consumer uses arrays after pixels",
-    "wgmma/window.cuh: no wait: mbarrier_wait(&shared.ping_pong[consumer], order_parity);": "the ping-pong decides who"
-    " uses the tensor cores first, and protects no data",
 }
 
 
