@@ -9,12 +9,12 @@ import ast
 import hashlib
 import tokenize
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 PACKAGE = "alexconv"
@@ -27,7 +27,7 @@ BY_VALUE = (
     "alexconv.records",
     "alexconv.precisions.PRECISIONS",
 )
-PARSING = Lock()  # threads share the recursion depth of CPython's AST constructor (python/cpython#106905)
+TRIES = 1000  # of parsing while other threads parse, as the printing of tracebacks does
 ELSEWHERE = ""  # the name of a module's statements that define nothing
 
 Definition = tuple[str, str]  # module and name
@@ -97,14 +97,8 @@ def reached(*roots: Definition) -> set[Definition]:
 @cache
 def definitions(module: str) -> Module:
     """The definitions of one of this project's modules."""
-    with PARSING:
-        return parsed(module)
-
-
-def parsed(module: str) -> Module:
-    """``definitions`` of a module, without the cache."""
     source = source_of(module)
-    tree, rows = ast.parse(source), list(statements(source))
+    tree, rows = syntax_tree(source), list(statements(source))
     own = Module({}, {}, {})
     for node in tree.body:
         uses = Uses.of(node)
@@ -140,8 +134,20 @@ class Uses:
                 annotations = getattr(node, "annotation", None), getattr(node, "returns", None)
                 for part in (part for annotation in annotations if annotation for part in ast.walk(annotation)):
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                        left.append(ast.parse(part.value, mode="eval"))
+                        left.append(syntax_tree(part.value, "eval"))
         return uses
+
+
+def syntax_tree(source: str, mode: str = "exec") -> Any:
+    """The syntax tree.
+
+    Threads share the recursion depth of CPython 3.11's AST constructor, which fails where two of them are at work
+    (python/cpython#106905); it begins anew the next time.
+    """
+    for _ in range(TRIES):
+        with suppress(SystemError):
+            return ast.parse(source, mode=mode)
+    return ast.parse(source, mode=mode)
 
 
 def source_of(module: str) -> str:
