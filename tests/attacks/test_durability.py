@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -31,14 +33,14 @@ SMALL = Conv(C=1, H=6, W=5, M=2, R=3, S=2)
 
 def started(module: str, *arguments: object, errors: Path, **environment: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", f"alexconv.{module}", *map(str, arguments)]
-    with errors.open("wb") as stream:
+    with errors.open("ab") as stream:
         return subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=stream, env={**os.environ, **environment}, cwd=errors.parent
         )
 
 
-def killed_after(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
-    """Whether the process was killed before it ended; without a number of seconds it runs to its end."""
+def killed_after(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the process was killed before it ended."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -48,19 +50,43 @@ def killed_after(process: subprocess.Popen[bytes], seconds: float | None) -> boo
     return False
 
 
+def kill(start: Callable[[], "subprocess.Popen[bytes]"], seconds: float) -> int:
+    """Starts a process and kills it after some seconds; one that ends before is started again and killed sooner."""
+    while not killed_after(start(), seconds):
+        seconds /= 2
+    return 1
+
+
+def wall_seconds(start: Callable[[], "subprocess.Popen[bytes]"]) -> float:
+    """How long a process runs that nobody kills."""
+    begin = monotonic()
+    assert start().wait() == 0
+    return monotonic() - begin
+
+
 def points_of(path: Path) -> set[tuple[int, str]]:
     return {(each["point"]["layer"], each["point"]["rung"]) for each in read([path]).points if each["status"] == "ok"}
 
 
+@pytest.fixture(scope="module")
+def run_seconds(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """How long a run takes whose kernels are compiled."""
+    folder = tmp_path_factory.mktemp("run")
+    words = [*QUICK, "--rungs", RUNGS, "--out"]
+    return [wall_seconds(lambda n=n: started("run", *words, folder / str(n), errors=folder / "err")) for n in range(2)][
+        -1
+    ]
+
+
 @shares()
-def test_a_run_killed_at_any_moment_loses_no_reported_point(share: int, tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_loses_no_reported_point(share: int, tmp_path: Path, run_seconds: float) -> None:
     draw, kills, lost = drawing(share), 0, 0
     for number in range(2):
         out, errors = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.err"
         told: set[tuple[int, str]] = set()
         for resume in ([], ["--resume"]):
-            run = started("run", *QUICK, "--rungs", RUNGS, "--out", out, *resume, errors=errors)
-            kills += killed_after(run, draw.uniform(0.3, 4.0))
+            start = partial(started, "run", *QUICK, "--rungs", RUNGS, "--out", out, *resume, errors=errors)
+            kills += kill(start, draw.uniform(0.3, 1.0) * run_seconds)
             told |= {(int(layer), rung) for layer, rung in TOLD.findall(errors.read_text())}
             lost += len(told - (points_of(out) if out.exists() else set()))
         if out.exists():
@@ -75,8 +101,8 @@ def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(share: int
     draw, kills, wrong = drawing(share), 0, 0
     arguments = ["--workload", "lenet-86-k7", "--layers", "1", "--N", "400"]
     for number in range(2):
-        process = started("reference", *arguments, errors=tmp_path / "errors", **{CACHE_VARIABLE: str(cache)})
-        kills += killed_after(process, draw.uniform(0.5, 2.5))
+        start = partial(started, "reference", *arguments, errors=tmp_path / "errors", **{CACHE_VARIABLE: str(cache)})
+        kills += kill(start, draw.uniform(0.5, 2.5))
         N, layer = 3, number % 2 + 1
         conv = Conv(C=1, H=7 + number, W=6, M=3, R=3, S=2)
         once = ensure(LayerData("test", layer, conv), N).read(0, N)
@@ -98,25 +124,37 @@ tune.tune(options, LADDER, test_tune.MadeUpGpu(), "the command")
 """  # on the CPU, with times that follow from the constants
 
 
-@shares(3)
-def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
-    share: int, tmp_path: Path, fresh_cache: Path
-) -> None:
-    """Records and cached constants survive, and the resumed search finds the same constants."""
-    draw, kills, lost = drawing(share), 0, 0
+def search(out: Path, **environment: str) -> "subprocess.Popen[bytes]":
+    """Starts a search for the best TILE."""
     script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tune"))
     chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
-    out, known = tmp_path / "records.jsonl", 0
     command = [sys.executable, "-c", script, *chosen, "--out", str(out), "--resume"]
-    for delay in (draw.uniform(1.5, 6.0), None):
-        with (tmp_path / "errors").open("wb") as errors:
-            search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=tmp_path)
-        kills += killed_after(search, delay)
-        found = read([out]).points if out.exists() else []
-        lost += len(found) < known
-        known = len(found)
-        lost += sum(read_json(file) is None for file in fresh_cache.glob("tuning/*.json"))
-    lost += search.returncode != 0
+    with (out.parent / "errors").open("wb") as errors:
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, cwd=out.parent, env={**os.environ, **environment}
+        )
+
+
+@pytest.fixture(scope="module")
+def search_seconds(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """How long the search takes."""
+    folder = tmp_path_factory.mktemp("search")
+    return wall_seconds(lambda: search(folder / "records.jsonl", **{CACHE_VARIABLE: str(folder / "cache")}))
+
+
+@shares(3)
+def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
+    share: int, tmp_path: Path, fresh_cache: Path, search_seconds: float
+) -> None:
+    """Records and cached constants survive, and the resumed search finds the same constants."""
+    draw, lost = drawing(share), 0
+    out = tmp_path / "records.jsonl"
+    kills = kill(lambda: search(out), draw.uniform(0.3, 1.0) * search_seconds)
+    known = len(read([out]).points) if out.exists() else 0
+    lost += sum(read_json(file) is None for file in fresh_cache.glob("tuning/*.json"))
+    lost += search(out).wait() != 0
+    lost += len(read([out]).points) < known
+    lost += sum(read_json(file) is None for file in fresh_cache.glob("tuning/*.json"))
     (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in fresh_cache.glob("tuning/*.json")}
     lost += kept != "12"
     keep("kill -9 of a search for constants at a random moment", kills, "points or constants lost", lost)
