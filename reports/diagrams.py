@@ -25,15 +25,14 @@ def diagrams(rung: Rung) -> list[Chart]:
     """Those of a rung; none for most."""
     conv = WORKLOADS[WORKLOAD].layer(LAYER)
     drawn = {"igemm": of_igemm, "wgmma": of_wgmma}.get(rung.family)
-    if not drawn or not rung.constants or rung.refuses(Problem(conv, MANY, rung.resolve(conv, {}, MANY), H200)):
-        return []
-    return list(drawn(rung, Problem(conv, MANY, rung.resolve(conv, {}, MANY), H200)))
+    problem = Problem(conv, MANY, rung.resolve(conv, {}, MANY), H200)
+    return [] if not drawn or rung.refuses(problem) else list(drawn(rung, problem))
 
 
 def of_igemm(rung: Rung, p: Problem) -> Iterator[Chart]:
     """A block's tile, its pipeline, and its waves; with SLOTS the last tiles are cut along K."""
     slots = p["BLOCKS_PER_SM"] * p.device.multiprocessors
-    if rung.parent is None or "STAGES" not in p.constants:
+    if "STAGES" not in p.constants:
         warps, thread = (p["WARPS_DOWN"], p["WARPS_ACROSS"]), (p["THREAD_ROWS"], p["THREAD_COLUMNS"])
         yield tile(rung, p, (igemm.tile_rows(p), igemm.tile_columns(p)), warps, thread, p["DEPTH"])
     if "STAGES" in p.constants:

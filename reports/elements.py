@@ -144,8 +144,8 @@ SOURCE = re.compile(r"(?:^| )(?:Runs?: |From `|CPU times: those of )")
 
 def sourced(text: str) -> tuple[str, str]:
     """A caption's words, and the runs or files that it ends with."""
-    found = SOURCE.search(text)
-    return (text[: found.start()], text[found.start() :].strip()) if found else (text, "")
+    match = SOURCE.search(text)
+    return (text[: match.start()], text[match.start() :].strip()) if match else (text, "")
 
 
 ESCAPED = {"<": "&lt;", "](": "]\\(", "_": "\\_"}

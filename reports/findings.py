@@ -26,9 +26,9 @@ def fastest(rows: Sequence[Dot], words: str = "{} is fastest", *, least: bool = 
 
 def by_panel(panels: Sequence[tuple[str, Sequence[Dot]]]) -> str:
     """The row of the smallest value in each panel, once if it is the same."""
-    found = {name.partition(",")[0]: fastest(rows, least=True).replace(" *", "") for name, rows in panels}
-    same = len(set(found.values())) == 1
-    return next(iter(found.values())) if same else "; ".join(f"{name}, {text}" for name, text in found.items())
+    leaders = {name.partition(",")[0]: fastest(rows, least=True).replace(" *", "") for name, rows in panels}
+    same = len(set(leaders.values())) == 1
+    return next(iter(leaders.values())) if same else "; ".join(f"{name}, {text}" for name, text in leaders.items())
 
 
 def leader(values: Mapping[str, float], *, least: bool) -> str:

@@ -4,7 +4,6 @@ Tables and figures of the same page hold the same numbers, so Markdown pages and
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 
 from alexconv.precisions import PRECISIONS
 from alexconv.reports.alexnet import WORKLOAD
@@ -136,7 +135,7 @@ def fastest_of_rungs(points: Sequence[Measured], contract: Contract) -> Iterable
     for point in points:
         if point.rung and contract.kept_by(point.rung) and hot(point):
             by_rung.setdefault(point.rung.name, []).append(point)
-    return chain.from_iterable([best] if (best := quickest(same)) else [] for same in by_rung.values())
+    return filter(None, map(quickest, by_rung.values()))
 
 
 def batch_row(point: Measured, contract: Contract, name: str, colour: str | None) -> Datum:

@@ -78,21 +78,21 @@ class Report:
 def report_of(files: Sequence[Path], device: str | None = None, ladder: Ladder = LADDER) -> Report:
     """The report of record files, of the device whose name has this text; raises UsageError."""
     by_file = {path: read_file(path) for path in files}
-    found = measurements_of(joined(by_file.values()), device, ladder)
-    return compose(found, gathered(by_file, name_of(found.device), ladder))
+    measured = measurements_of(joined(by_file.values()), device, ladder)
+    return compose(measured, gathered(by_file, name_of(measured.device), ladder))
 
 
-def compose(measurements: Measurements, found: Frontier | None = None) -> Report:
+def compose(measurements: Measurements, frontier: Frontier | None = None) -> Report:
     """The pages and sections that the records have something for.
 
-    ``found`` are the comparisons with cuDNN, each within one of the files.
+    ``frontier`` are the comparisons with cuDNN, each within one of the files.
     """
     pages = [
-        *(layer_pages.pages(measurements, found) if measurements.timed else ()),
-        *(workload_page(measurements, workload, found) for workload in measurements.workloads),
+        *(layer_pages.pages(measurements, frontier) if measurements.timed else ()),
+        *(workload_page(measurements, workload, frontier) for workload in measurements.workloads),
         *study_pages(measurements),
-        *topic_pages(measurements, found),
-        *rung_pages.pages(measurements, found),
+        *topic_pages(measurements, frontier),
+        *rung_pages.pages(measurements, frontier),
     ]
     kept = [coverage_page(measurements, pages), *(page for page in pages if page.sections)]
     title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
@@ -101,19 +101,19 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
         title,
         overview.facts(measurements),
         bases,
-        [index_page(measurements, found, title), *kept],
+        [index_page(measurements, frontier, title), *kept],
         measurements.timed,
-        peers.headline(measurements, found),
+        peers.headline(measurements, frontier),
     )
 
 
-def index_page(measurements: Measurements, found: Frontier | None, title: str) -> Page:
+def index_page(measurements: Measurements, frontier: Frontier | None, title: str) -> Page:
     """Which kernel is best on which layer and why, and the ladder; the site's lists of pages follow."""
     sections = []
     for workload in measurements.workloads[:1] if measurements.timed else ():
-        best = winners.brief_table(measurements, found, workload, layer_numbers(workload))
+        best = winners.brief_table(measurements, frontier, workload, layer_numbers(workload))
         drawn = [
-            item for item in ladder.section(measurements, workload, found).items if item.key == f"{workload}-ladder"
+            item for item in ladder.section(measurements, workload, frontier).items if item.key == f"{workload}-ladder"
         ]
         sections = [Section("best", "Which kernel is best, and why", "", [best, *drawn])]
     return Page(INDEX, "", title, "", sections)
@@ -124,21 +124,21 @@ def with_items(*sections: Section) -> list[Section]:
     return [section for section in sections if section.items or section.code]
 
 
-def workload_page(measurements: Measurements, workload: str, found: Frontier | None) -> Page:
+def workload_page(measurements: Measurements, workload: str, frontier: Frontier | None) -> Page:
     """A workload's times: the ladder, peers, rooflines, errors, transfers, batches."""
     sections = []
     if measurements.timed:
         sections = [
-            ladder.section(measurements, workload, found),
-            peers.section(measurements, workload, found),
+            ladder.section(measurements, workload, frontier),
+            peers.section(measurements, workload, frontier),
             overview.section(measurements, workload),
             *([lenet.defaults(measurements, workload)] if workload in STUDY_WORKLOADS.values() else []),
             replace(
-                rooflines.section(measurements, workload), charts=interactive.roofline(measurements, workload, found)
+                rooflines.section(measurements, workload), charts=interactive.roofline(measurements, workload, frontier)
             ),
             speed_error.section(measurements, workload),
             transfers.section(measurements, workload),
-            batches.section(measurements, workload, found),
+            batches.section(measurements, workload, frontier),
             orderings.section(measurements, workload),
         ]
     return Page(workload, "workload", workload, "All layers of the workload.", with_items(*sections), name=workload)
@@ -168,7 +168,7 @@ def coverage_page(measurements: Measurements, pages: Sequence[Page]) -> Page:
     return Page("coverage", "topic", "Coverage of the studies", "", sections)
 
 
-def topic_pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
+def topic_pages(measurements: Measurements, frontier: Frontier | None) -> Iterator[Page]:
     """Constants, streams, counters, correctness, launches, method."""
     parts = diagnostics.sections(measurements)
     runs = Section("runs", "Runs", "Where the figures come from.", [overview.runs_table(measurements)])
@@ -177,7 +177,7 @@ def topic_pages(measurements: Measurements, found: Frontier | None) -> Iterator[
     yield Page("correctness", "topic", "Correctness", "", [parts["correctness"], diagnostics.problems(measurements)])
     yield Page("launches", "topic", "Launches and memory", "", with_items(parts["launches"]))
     several = with_items(scaling.section(measurements))
-    past = with_items(history.section(measurements, found)) if measurements.timed else []
+    past = with_items(history.section(measurements, frontier)) if measurements.timed else []
     ahead = with_items(predicted.section(measurements)) if measurements.timed else []
     yield Page("predicted", "topic", "The ladder's times without a GPU", "", ahead)
     yield Page("history", "topic", "History over commits and cards", "", past)

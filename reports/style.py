@@ -153,7 +153,7 @@ def dark_sheet(rules: Mapping[str, str]) -> str:
     paint = {name: re.findall(r"(?:fill|stroke):#[0-9a-f]{6}", rule) for name, rule in sorted(rules.items())}
     sheet = f"svg{{background:{darkened('#ffffff')}}}text{{fill:{darkened('#000000')}}}"
     return sheet + "".join(
-        f".{name}{{{';'.join(HEX.sub(lambda found: darkened(found[0]), part) for part in parts)}}}"
+        f".{name}{{{';'.join(HEX.sub(lambda colour: darkened(colour[0]), part) for part in parts)}}}"
         for name, parts in paint.items()
         if parts
     )

@@ -18,7 +18,7 @@ from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
-from alexconv.records.statistics import faster, median_of
+from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import Record
 
 WIDEST = 120  # columns, however wide the terminal is
@@ -69,12 +69,6 @@ class Column:
     def width(self) -> int:
         """Characters of its widest cell."""
         return max(len(self.heading), *map(len, self.cells))
-
-
-def summed(values: Sequence[float | None]) -> float | None:
-    """The sum, or None if there are no values or one is missing."""
-    known = [value for value in values if value is not None]
-    return fsum(known) if known and len(known) == len(values) else None
 
 
 def milliseconds(value: float | None) -> str:

@@ -4,12 +4,11 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import fsum
 from pathlib import Path
 
 from alexconv.data import UNIFORM
 from alexconv.records.labels import changed_in, data_of
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import median_of, summed
 from alexconv.records.store import Record, Records
 
 FILE = Path(__file__).with_name("recorded_times.toml")  # written by python -m alexconv.reports.build
@@ -27,9 +26,7 @@ class RecordedTimes:
 
     def sum_of(self, records: Iterable[Record]) -> float | None:
         """Times of a rung's records, summed; None if one is not ok or not on record."""
-        times = [self._time(record) for record in records]
-        known = [time for time in times if time is not None]
-        return fsum(known) if known and len(known) == len(times) else None
+        return summed([self._time(record) for record in records])
 
     def _time(self, record: Record) -> float | None:
         point = record["point"]

@@ -121,6 +121,12 @@ def _resampled_medians(samples: tuple[float, ...]) -> npt.NDArray[np.float64]:
     return np.asarray(np.median(draw.choice(samples, (RESAMPLES, drawn)), axis=1))
 
 
+def summed(values: Sequence[float | None]) -> float | None:
+    """The sum, or None if there are no values or one is missing."""
+    known = [value for value in values if value is not None]
+    return fsum(known) if known and len(known) == len(values) else None
+
+
 def median_of(record: Record, figure: str) -> float | None:
     """Median of a figure's samples in ms; ``copies`` is both directions.  None for a point that is not ok."""
     samples = record.get("samples", {}) if record["status"] == "ok" else {}

@@ -6,10 +6,10 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from alexconv.cli.matrix import milliseconds, summed
+from alexconv.cli.matrix import milliseconds
 from alexconv.kernels.ladder import Ladder
 from alexconv.records.labels import rung_label
-from alexconv.records.statistics import median_of
+from alexconv.records.statistics import median_of, summed
 from alexconv.records.store import Record
 from alexconv.tune.candidates import Comparison
 from alexconv.tune.search import Search

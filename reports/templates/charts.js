@@ -4,10 +4,10 @@
 const LEFT = 46, RIGHT = 12, TOP = 10, BOTTOM = 34, LEAST_WIDTH = 340, WIDTH = 720, HEIGHT = 380, BAR = 24, NAME = 160, MOST_BARS = 8;
 
 function node(parent, name, attributes, text) {
-  const found = parent.appendChild(document.createElementNS(SVG, name));
-  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
-  if (text !== undefined) found.textContent = text;
-  return found;
+  const element = parent.appendChild(document.createElementNS(SVG, name));
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
 }
 const room = figure => Math.max(LEAST_WIDTH, Math.min(WIDTH, figure.querySelector(".scroll").clientWidth || WIDTH));
 function drawing(figure, height, label) {
@@ -27,21 +27,21 @@ function select(bar, name, values, chosen, change) {
   return choice;
 }
 function button(bar, text, press) {
-  const found = bar.appendChild(document.createElement("button"));
-  found.type = "button";
-  found.className = "more";
-  found.textContent = text;
-  found.onclick = press;
-  return found;
+  const element = bar.appendChild(document.createElement("button"));
+  element.type = "button";
+  element.className = "more";
+  element.textContent = text;
+  element.onclick = press;
+  return element;
 }
 function paragraph(panel, text, href) {
-  const found = panel.appendChild(document.createElement("p"));
+  const element = panel.appendChild(document.createElement("p"));
   if (href) {
-    const link = found.appendChild(document.createElement("a"));
+    const link = element.appendChild(document.createElement("a"));
     link.href = href;
     link.textContent = text;
-  } else found.textContent = text;
-  return found;
+  } else element.textContent = text;
+  return element;
 }
 
 // ---- The ladder under its roofs: a dot per rung, the chosen one and its parent joined by a line.
@@ -272,13 +272,13 @@ function listing(figure, data) {
     return pane;
   });
   const line = (pane, share, text, press) => {
-    const found = pane.appendChild(document.createElement("button"));
-    found.type = "button";
-    const part = found.appendChild(document.createElement("small"));
+    const element = pane.appendChild(document.createElement("button"));
+    element.type = "button";
+    const part = element.appendChild(document.createElement("small"));
     part.textContent = share >= .05 ? share.toFixed(1) : "";
-    found.append(text || " ");
-    found.onclick = press;
-    return found;
+    element.append(text || " ");
+    element.onclick = press;
+    return element;
   };
   let rows = [], shown = new Map();
   const cycles = place => rows.reduce((sum, row) => sum + (row[2] === place ? row[1] : 0), 0);
@@ -301,9 +301,9 @@ function listing(figure, data) {
     shown = new Map();
     (data.files[file.value] ?? []).forEach((text, i) => {
       const place = `${file.value}:${i + 1}`, own = rows.filter(row => row[2] === place);
-      const found = line(source, cycles(place), `${String(i + 1).padStart(3)}  ${text}`, () => choose(place));
-      found.disabled = !own.length;
-      shown.set(place, found);
+      const element = line(source, cycles(place), `${String(i + 1).padStart(3)}  ${text}`, () => choose(place));
+      element.disabled = !own.length;
+      shown.set(place, element);
     });
     panel.replaceChildren();
     paragraph(panel, `${rows.length} instructions.`);

@@ -334,20 +334,20 @@ def test_rows_are_chosen_by_value_and_by_words(site: Path) -> None:
 
 
 def test_a_roofline_is_stepped_through_in_ladder_order(site: Path) -> None:
-    seen = framed(site, ["alexnet.html"], DESKTOP, STEPPED, "stepped")["alexnet.html"]
-    names = [name.partition(": ")[2] for name in seen["names"]]
+    steps = framed(site, ["alexnet.html"], DESKTOP, STEPPED, "stepped")["alexnet.html"]
+    names = [name.partition(": ")[2] for name in steps["names"]]
     assert names == [rung.name for rung in LADDER]
-    assert seen["dots"] == len(names) and seen["back"].endswith(f": {names[-2]}")
+    assert steps["dots"] == len(names) and steps["back"].endswith(f": {names[-2]}")
     last = kernel_ms("alexnet", 3, 128, len(names) - 1)
     parent = [rung.name for rung in LADDER].index(LADDER[-1].parent or "")
-    assert f"{last:#.3g} ms" in seen["told"][1]
-    assert f"{faster(kernel_ms('alexnet', 3, 128, parent) / last)} than its parent" in seen["told"][1]
+    assert f"{last:#.3g} ms" in steps["told"][1]
+    assert f"{faster(kernel_ms('alexnet', 3, 128, parent) / last)} than its parent" in steps["told"][1]
 
 
 def test_a_slider_shows_the_fastest_kernels_of_each_batch_size(site: Path) -> None:
-    seen = framed(site, ["layer-alexnet-3.html"], DESKTOP, SLID, "slid")["layer-alexnet-3.html"]
+    steps = framed(site, ["layer-alexnet-3.html"], DESKTOP, SLID, "slid")["layer-alexnet-3.html"]
     fastest = [rung.name for rung in LADDER if FP32.kept_by(rung)][-1]
-    for N, (told, *texts) in zip((1, 32, 128), seen, strict=False):
+    for N, (told, *texts) in zip((1, 32, 128), steps, strict=False):
         ms = f"{kernel_ms('alexnet', 3, N, [*RUNGS].index(fastest)):#.3g} ms"
         assert told.startswith(f"N = {N}: {fastest}, ")
         assert texts[texts.index(fastest) + 1] == ms
@@ -356,12 +356,12 @@ def test_a_slider_shows_the_fastest_kernels_of_each_batch_size(site: Path) -> No
 
 def test_diagrams_reach_their_last_step(site: Path) -> None:
     names = ["rung-wgmma-split.html", "rung-igemm-stream-k.html", "rung-wgmma-winograd.html"]
-    seen = framed(site, names, DESKTOP, ENDED, "ended")
-    assert [set(seen[name]) for name in names] == [{"tile", "ring", "waves"}, {"ring", "waves"}, {"winograd"}]
-    assert "At 2.00: 0 blocks run" in seen[names[0]]["waves"][0]
-    assert "100 % of the time" in seen[names[1]]["waves"][0]
-    assert seen[names[2]]["winograd"][0].startswith("Tile 3 of 3: 7 inputs, 7 products")
-    assert all(rectangles > 3 for drawn in seen.values() for _, rectangles in drawn.values())
+    diagrams = framed(site, names, DESKTOP, ENDED, "ended")
+    assert [set(diagrams[name]) for name in names] == [{"tile", "ring", "waves"}, {"ring", "waves"}, {"winograd"}]
+    assert "At 2.00: 0 blocks run" in diagrams[names[0]]["waves"][0]
+    assert "100 % of the time" in diagrams[names[1]]["waves"][0]
+    assert diagrams[names[2]]["winograd"][0].startswith("Tile 3 of 3: 7 inputs, 7 products")
+    assert all(rectangles > 3 for drawn in diagrams.values() for _, rectangles in drawn.values())
 
 
 def test_a_line_of_source_shows_its_instructions(site: Path) -> None:
@@ -369,11 +369,11 @@ def test_a_line_of_source_shows_its_instructions(site: Path) -> None:
     data = {"kernels": {"toy": rows}, "files": {"toy.cu": ["first", "second"]}}
     made = Page("toy", "rung", "toy", "", [Section("code", "", "", charts=[Chart("code", "toy", "", "listing", data)])])
     (site / "toy.htm").write_text(write_html(Report("title", [], [], [made], True), {})["toy.html"])
-    seen = framed(site, ["toy.htm"], DESKTOP, LISTED, "listed")["toy.htm"]
-    assert seen["first"] == "toy.cu:2: 2 of 3 instructions, 90.0 % of the cycles."
-    assert (seen["lines"], seen["instructions"]) == (["90.0  2  second"], 2)
-    assert seen["second"] == "toy.cu:1: 1 of 3 instructions, 10.0 % of the cycles."
-    assert seen["last"] == ["10.0  1  first"]
+    listing = framed(site, ["toy.htm"], DESKTOP, LISTED, "listed")["toy.htm"]
+    assert listing["first"] == "toy.cu:2: 2 of 3 instructions, 90.0 % of the cycles."
+    assert (listing["lines"], listing["instructions"]) == (["90.0  2  second"], 2)
+    assert listing["second"] == "toy.cu:1: 1 of 3 instructions, 10.0 % of the cycles."
+    assert listing["last"] == ["10.0  1  first"]
 
 
 def test_the_search_finds_a_table_by_its_title(site: Path) -> None:

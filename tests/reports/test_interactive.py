@@ -29,13 +29,13 @@ def charts() -> list[Chart]:
 @pytest.fixture(scope="module")
 def times() -> dict[tuple[str, int, int], set[float]]:
     """The medians on record by workload, layer and batch size."""
-    found: dict[tuple[str, int, int], set[float]] = {}
+    medians: dict[tuple[str, int, int], set[float]] = {}
     for record in read(files_in(RESULTS)).points:
         point = record["point"]
         if record["status"] == "ok" and record["samples"].get("kernel"):
             key = point["workload"], point["layer"], point["N"]
-            found.setdefault(key, set()).add(float(f"{median(record['samples']['kernel']):.5g}"))
-    return found
+            medians.setdefault(key, set()).add(float(f"{median(record['samples']['kernel']):.5g}"))
+    return medians
 
 
 def test_every_time_of_a_chart_is_a_median_on_record(charts, times):

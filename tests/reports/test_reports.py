@@ -155,8 +155,8 @@ def test_pages_run_no_script_but_their_own(parsed: tuple[Path, dict[str, Parsed]
         text = (root / name).read_text()
         assert "script-src 'self' file:" in text
         scripts = ["site.js", *(["charts.js"] if 'class="wide chart"' in text else [])]
-        found = re.findall(r"<script(?! type=.application/json.)[^>]*>", text)
-        assert found == [f'<script src="{script}">' for script in scripts], name
+        loaded = re.findall(r"<script(?! type=.application/json.)[^>]*>", text)
+        assert loaded == [f'<script src="{script}">' for script in scripts], name
         assert " style=" not in text
 
 
