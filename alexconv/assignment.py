@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = folder.name
     if not name or not name.isprintable():
         raise UsageError(f"the folder's name is the assignment's, not {name!r}")
-    made = assignment.new(name, options.study, options.N, options.scale, options.seed)
-    assignment.write(made, folder)
+    new_assignment = assignment.new(name, options.study, options.N, options.scale, options.seed)
+    assignment.write(new_assignment, folder)
     print(f"{folder / HANDOUT}: for students: conv.cu, README.md, Makefile, shapes.json")
     print(f"{folder / GRADER / CONFIG}: for you alone: hidden shapes, seed, points, limits")
     print(f"next: alexconv grade {folder} SUBMISSIONS -o SCORES")

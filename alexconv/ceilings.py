@@ -111,10 +111,10 @@ def tensor_products(
     module = gpu.driver.module_from_buffer(nvcc.compile_cubin(TENSOR_SOURCE, defines, target))
     blocks = BLOCKS_PER_MULTIPROCESSOR * gpu.attribute("MULTIPROCESSOR_COUNT")
     function = module.get_function("multiply_tiles").prepare("PPi")
-    given = gpu.driver.to_device(operands)
+    device_operands = gpu.driver.to_device(operands)
     sums = np.empty(blocks * TENSOR_THREADS, np.float32)
     out = gpu.driver.mem_alloc(sums.nbytes)
-    shape, arguments = ((blocks, 1, 1), (TENSOR_THREADS, 1, 1)), (int(given), int(out), steps)
+    shape, arguments = ((blocks, 1, 1), (TENSOR_THREADS, 1, 1)), (int(device_operands), int(out), steps)
     taken = seconds(gpu, lambda: function.prepared_async_call(*shape, gpu.stream, *arguments))
     gpu.driver.memcpy_dtoh(sums, out)
     return taken, sums
@@ -123,13 +123,13 @@ def tensor_products(
 def tensor_rates(gpu: CudaDevice) -> list[Record]:
     """Operations per second of the tensor cores, by instruction, type of the factors, and operands."""
     tiles = BLOCKS_PER_MULTIPROCESSOR * gpu.attribute("MULTIPROCESSOR_COUNT") * TENSOR_THREADS // 128
-    found: list[Record] = []
+    rates: list[Record] = []
     for (instruction, target), factors, kind in product(tensor_instructions(gpu.arch).items(), FACTORS, OPERANDS):
         operands = operands_of(kind, factors)
         taken, _ = tensor_products(gpu, target, factors, operands, TENSOR_STEPS)
         flops = 2 * TILE * operands.shape[1] * tiles * TENSOR_STEPS / taken
-        found.append({"instruction": instruction, "factors": factors, "operands": kind, "flops": flops})
-    return found
+        rates.append({"instruction": instruction, "factors": factors, "operands": kind, "flops": flops})
+    return rates
 
 
 def of_random_operands(rates: Sequence[Record]) -> dict[str, float]:
@@ -160,8 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {rates[f'{name}_bytes_per_s'] / 1e9:.0f} GB/s")
     for name, rate in flops.items():
         print(f"{name}: {rate / 1e12:.1f} TFLOP/s")
-    for each in tensor:
-        print(f"{each['factors']} by {each['instruction']}, {each['operands']}: {each['flops'] / 1e12:.1f} TFLOP/s")
+    for fastest in tensor:
+        tera = fastest["flops"] / 1e12
+        print(f"{fastest['factors']} by {fastest['instruction']}, {fastest['operands']}: {tera:.1f} TFLOP/s")
     return 0
 
 

@@ -53,8 +53,8 @@ class Comparison:
 
 def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> tuple[str, float, float, float]:
     """Verdict, ratio after/before and its interval.  Raises ValueError if a side has no samples."""
-    found = ratio_of([after], [before])
-    ratio, low, high = found.value, found.low, found.high
+    interval = ratio_of([after], [before])
+    ratio, low, high = interval.value, interval.low, interval.high
     least, most = 1 / (1 + margin), 1 + margin
     if min(len(before), len(after)) < FEWEST_FOR_INTERVAL:
         verdict = UNCLEAR
@@ -72,7 +72,7 @@ def compare(
 ) -> list[Comparison]:
     """Every point that is ok and timed in both, in the order of the second."""
     known = timed(before, figure, ladder)
-    found = []
+    comparisons = []
     for name, record in timed(after, figure, ladder).items():
         if name in known:
             old = known[name]
@@ -81,8 +81,8 @@ def compare(
             if old.get("throttled") or record.get("throttled"):
                 verdict = UNCLEAR
             label = label_of(record["point"], changed_today(record["point"], ladder))
-            found.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
-    return found
+            comparisons.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
+    return comparisons
 
 
 def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
@@ -108,8 +108,8 @@ def left_out(records: Records, ladder: Ladder = LADDER) -> Iterator[str]:
 def devices(records: Records) -> str:
     """The names of the devices in a file."""
     headers = [header for header in records.headers.values() if header["type"] == "device"]
-    found = [str(name) for header in headers if (name := header.get("name") or header.get("backend"))]
-    return ", ".join(dict.fromkeys(found)) or "an unnamed device"
+    names = [str(name) for header in headers if (name := header.get("name") or header.get("backend"))]
+    return ", ".join(dict.fromkeys(names)) or "an unnamed device"
 
 
 @exits_cleanly
@@ -139,19 +139,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path, records in ((options.before, before), (options.after, after)):
         for line in left_out(records, ladder):
             print_to_stderr(f"{path}: left out: {line}")
-    found = compare(before, after, options.figure, options.margin, ladder)
-    for item in found:
+    comparisons = compare(before, after, options.figure, options.margin, ladder)
+    for item in comparisons:
         within = faster_between(Ratio(item.ratio, item.low, item.high).inverse())
         print(f"{item.verdict:<8} {faster(1 / item.ratio):<13} ({within})  {item.label}")
-    counts = Counter(item.verdict for item in found)
+    counts = Counter(item.verdict for item in comparisons)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     ours, theirs = (len(timed(records, options.figure, ladder)) for records in (before, after))
     print(f"{options.figure} time of B over A, {devices(after)} over {devices(before)}: {summary}")
-    print(f"{len(found)} common points with times; {ours - len(found)} only in A, {theirs - len(found)} only in B")
+    common = len(comparisons)
+    print(f"{common} common points with times; {ours - common} only in A, {theirs - common} only in B")
     if options.out:
         pages = import_module("alexconv.reports.side_by_side")  # by its name: nothing else here needs the reports
         files = (options.before, before), (options.after, after)
-        print(pages.write(found, options.figure, files, options.out, ladder))
+        print(pages.write(comparisons, options.figure, files, options.out, ladder))
     return int(options.fail_on_slower and counts[SLOWER] > 0)
 
 

@@ -82,8 +82,8 @@ def normal_filters(generator: Generator, conv: Conv) -> Floats:
 
 def decades(count: int) -> npt.NDArray[np.float64]:
     """Powers of ten, from 1e-10 to 1e10 in an order in which neighbours are far apart; the first is 1e-10."""
-    found: npt.NDArray[np.float64] = np.power(10.0, np.arange(count) * 8 % 21 - 10)
-    return found
+    powers: npt.NDArray[np.float64] = np.power(10.0, np.arange(count) * 8 % 21 - 10)
+    return powers
 
 
 def scaled(values: Floats, factors: npt.NDArray[np.float64]) -> Floats:
@@ -190,8 +190,8 @@ def resampled(values: Floats, rows: int, columns: int) -> Floats:
     of_rows, of_columns = (
         np.arange(new) * old // new for new, old in zip((rows, columns), values.shape[-2:], strict=True)
     )
-    found: Floats = values[..., of_rows[:, None], of_columns]
-    return found
+    resized: Floats = values[..., of_rows[:, None], of_columns]
+    return resized
 
 
 def repeated(values: Floats, count: int, axis: int) -> Floats:

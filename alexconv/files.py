@@ -93,11 +93,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The value that ``write_json`` wrote; None if there is no such file.  Raises ValueError for a damaged one."""
-    found = contents(path)
-    if found is None:
+    text = contents(path)
+    if text is None:
         return None
     try:
-        content = json.loads(found)
+        content = json.loads(text)
         if content.pop(CHECKSUM, None) != _checksum(content):
             raise ValueError("wrong checksum")
     except (TypeError, AttributeError, RecursionError) as error:

@@ -28,11 +28,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Joins the files; returns the exit status."""
     options = parser().parse_args(arguments)
-    found = merge(options.files, options.out)
-    again = f"; {found.again} repeat earlier points, of which the last counts" if found.again else ""
-    print(f"{options.out}: {found.points} records of points from {len(options.files)} files{again}")
-    if found.unreadable:
-        print(f"{found.unreadable} unreadable line(s) were left out")
+    merged = merge(options.files, options.out)
+    again = f"; {merged.again} repeat earlier points, of which the last counts" if merged.again else ""
+    print(f"{options.out}: {merged.points} records of points from {len(options.files)} files{again}")
+    if merged.unreadable:
+        print(f"{merged.unreadable} unreadable line(s) were left out")
     return 0
 
 

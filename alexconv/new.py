@@ -101,12 +101,12 @@ def _in_code(pattern: str, new: str, source: str) -> str:
 
 def entry_source(like: Rung, name: str, file: str, entries: dict[str, str]) -> str:
     """The entry file: the rung's own entry where its ladder spells it out, else a copy with other names."""
-    found = _spelled_out(like)
-    if not found:
+    spelled_out = _spelled_out(like)
+    if not spelled_out:
         imports = "from dataclasses import replace\n\nfrom alexconv.kernels.ladder import RUNGS as RUNGS_OF_THE_LADDER"
         entry = REPLACED.format(like=like.name, name=name, file=file)
         return ENTRY.format(imports=imports, entry=textwrap.indent(entry, "    "))
-    module, call, text = found
+    module, call, text = spelled_out
     for keyword in call.keywords:
         value = {"alias": name, "parent": like.name, "file": file, "idea": f"as {like.name}, until you change it"}.get(
             keyword.arg or ""
@@ -133,7 +133,7 @@ def _spelled_out(like: Rung) -> tuple[ModuleType, ast.Call, str] | None:
             first = node.args[0] if node.args else None
             text = ast.get_source_segment(source, node)
             if isinstance(first, ast.Constant) and first.value == like.name and text:
-                for keyword in [each for each in node.keywords if each.arg in OF_THE_KERNEL]:
+                for keyword in [argument for argument in node.keywords if argument.arg in OF_THE_KERNEL]:
                     node.keywords.remove(keyword)
                     text = re.sub(rf"\n *{re.escape(ast.get_source_segment(source, keyword) or '')},", "", text)
                 return module, node, " " * node.col_offset + text

@@ -28,7 +28,7 @@ _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EI
 
 def precision_names() -> str:
     """The error classes for a command's help, and the type of the sums where that of the arrays does not say it."""
-    halves = [f"{name}: {each.sums} accumulation" for name, each in PRECISIONS.items() if each.dtype == "float16"]
+    halves = [f"{name}: {row.sums} accumulation" for name, row in PRECISIONS.items() if row.dtype == "float16"]
     return f"{', '.join(PRECISIONS)} ({'; '.join(reversed(halves))})"
 
 
@@ -94,8 +94,8 @@ class Refusal(NamedTuple):
 def refuse(options: argparse.Namespace, parser: argparse.ArgumentParser, refusals: Iterable[Refusal]) -> None:
     """Raises UsageError for the first of the refusals."""
     for when, names, why in refusals:
-        if when(options) and (found := given(options, parser, names)):
-            raise UsageError(f"{', '.join(found)}: {why}")
+        if when(options) and (options_used := given(options, parser, names)):
+            raise UsageError(f"{', '.join(options_used)}: {why}")
 
 
 def program(module: str) -> str:

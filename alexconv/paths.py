@@ -41,10 +41,10 @@ def cache_dir(part: str) -> Path:
     except UnicodeEncodeError:  # libraries that list loaded files expect UTF-8
         raise UsageError(f"the cache folder {folder!r} has a name that is not UTF-8; set {CACHE_VARIABLE}") from None
     try:
-        for each in (root, folder):
-            if not each.is_dir():
-                each.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)  # never open, not even briefly
-                each.chmod(stat.S_IRWXU)
+        for path in (root, folder):
+            if not path.is_dir():
+                path.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)  # never open, not even briefly
+                path.chmod(stat.S_IRWXU)
         reason = exposed(root, shared=True) or exposed(folder)
     except OSError as error:
         raise UsageError(f"cannot create the cache folder {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None

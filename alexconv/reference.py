@@ -84,12 +84,12 @@ def _over_workers(options: argparse.Namespace, workload: Workload, layers: Seque
         connected(options.cluster, HOST) as client,
         Pool(client, Request(f"alexconv-{uuid4().hex}", "", backend=HOST), progress.say) as pool,
     ):
-        found = compute(pool, places, progress)
+        outcomes = compute(pool, places, progress)
     return [
         _Outcome(
             str(layer), done.images, done.convolution_s, done.convolution_s, 2 * workload.layer(layer).macs(done.images)
         )
-        for layer, done in zip(layers, found, strict=True)
+        for layer, done in zip(layers, outcomes, strict=True)
     ]
 
 
@@ -122,7 +122,7 @@ def _print_table(outcomes: list[_Outcome], N: int) -> None:
         sum(outcome.flop for outcome in outcomes),
         None
         if any(outcome.file_bytes is None for outcome in outcomes)
-        else sum(each.file_bytes or 0 for each in outcomes),
+        else sum(outcome.file_bytes or 0 for outcome in outcomes),
     )
     dgemm = dgemm_flops() if total.flop else 0
     print(f"{'layer':>5} {'images':>7} {'computed':>8} {'seconds':>8} {'GFLOP/s':>8} {'of dgemm':>8} {'file MB':>8}")

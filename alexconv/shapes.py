@@ -129,8 +129,8 @@ class Conv:
 
     def sizes(self) -> dict[str, int]:
         """The sizes that a kernel is compiled for, by name in capitals: ``facts`` without ``pad``, and E and F."""
-        found = {name.upper(): int(value) for name, value in self.facts().items() if name != "pad"}
-        return {**found, "E": self.E, "F": self.F}
+        sizes = {name.upper(): int(value) for name, value in self.facts().items() if name != "pad"}
+        return {**sizes, "E": self.E, "F": self.F}
 
 
 # Fields that older records and caches lack, with their defaults.

@@ -91,12 +91,12 @@ def compared(precision: str, N: int, *, fuse: bool) -> tuple[dict[str, float], d
     exact = copy.deepcopy(plain).double()(images[:4].double())
     ms, error = {}, {}
     for layout, memory in LAYOUTS.items():
-        model, x = (each.to(TYPES[precision], memory_format=memory) for each in (copy.deepcopy(plain), images))
+        model, x = (moved.to(TYPES[precision], memory_format=memory) for moved in (copy.deepcopy(plain), images))
         patched = copy.deepcopy(model)
         alexconv.patch(patched, precision, fuse=fuse)
-        for who, each in (("torch", model), ("alexconv", patched)):
+        for who, network in (("torch", model), ("alexconv", patched)):
             name = f"{who}-{layout}"
-            ms[name], y = graph_ms(each, x)
+            ms[name], y = graph_ms(network, x)
             error[name] = float((y[:4].double() - exact).abs().max() / exact.abs().max())
     return ms, error
 

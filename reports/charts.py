@@ -514,8 +514,8 @@ def label_families(axes: Any, steps: Sequence[Step]) -> list[int]:
     """A family's name above its rungs, its band tinted; the place of the fastest of each."""
     families = [(x, step.look.family) for x, step in enumerate(steps)]
     size = 7 if len(steps) < CROWDED else 5.5  # points: three rungs are as wide as their family's name
-    found = []
-    for i, (family, members) in enumerate(groupby(families, key=lambda each: each[1])):
+    fastest = []
+    for i, (family, members) in enumerate(groupby(families, key=lambda member: member[1])):
         places = [x for x, _ in members]
         if i % 2 == 0:
             axes.axvspan(places[0] - 0.5, places[-1] + 0.5, color="#F4F4F4", zorder=0, linewidth=0)
@@ -523,8 +523,8 @@ def label_families(axes: Any, steps: Sequence[Step]) -> list[int]:
         at_top = axes.get_xaxis_transform()
         colour = family_colour(family)
         axes.text(middle, 1.01, family, ha="center", va="bottom", fontsize=size, color=colour, transform=at_top)
-        found.append(min(places, key=lambda x: steps[x].own.median))
-    return found
+        fastest.append(min(places, key=lambda x: steps[x].own.median))
+    return fastest
 
 
 def write_values(axes: Any, wanted: Sequence[tuple[float, float]], marks: Sequence[tuple[float, float]]) -> None:
@@ -580,17 +580,17 @@ def duels(panels: Sequence[tuple[str, Sequence[Duel]]], unit: str) -> Figure:
     rows = sum(len(row) for _, row in panels)
     figure, grid = canvas(MARGIN + 0.35 * len(panels) + ROW * rows, len(panels), 1, sharex=True)
     for axes, (title, row) in zip(grid[:, 0], panels, strict=True):
-        label_rows(axes, [each.label for each in row])
+        label_rows(axes, [duel.label for duel in row])
         axes.set_xscale("log")
-        for y, each in enumerate(row):
-            for peer, value in each.theirs.items():
+        for y, duel in enumerate(row):
+            for peer, value in duel.theirs.items():
                 if value is not None:
                     axes.plot(value, y, markersize=5, **look(peer).marked)
-            if each.ours is not None:
-                axes.plot(each.ours, y, markersize=6, **each.look.marked)
+            if duel.ours is not None:
+                axes.plot(duel.ours, y, markersize=6, **duel.look.marked)
         axes.set_title(title)
         beside = axes.secondary_yaxis("right")
-        beside.set_yticks(range(len(row)), [duel_text(each) for each in row])
+        beside.set_yticks(range(len(row)), [duel_text(duel) for duel in row])
         beside.tick_params(axis="y", length=0)
         beside.spines["right"].set_visible(False)
     plain_log(grid[-1, 0].xaxis)
@@ -653,12 +653,12 @@ def draw_marks(axes: Any, marks: Sequence[Mark], most: int = 7) -> None:
     """Points on log axes with a limited number of ticks along x, and their notes."""
     axes.set_xscale("log")
     axes.set_yscale("log")
-    for each in marks:
-        style = each.look.marked | ({"marker": each.marker} if each.marker else {})
-        axes.errorbar(each.x, each.y.median, yerr=span(each.y), markersize=5, capsize=2, **style)
+    for mark in marks:
+        style = mark.look.marked | ({"marker": mark.marker} if mark.marker else {})
+        axes.errorbar(mark.x, mark.y.median, yerr=span(mark.y), markersize=5, capsize=2, **style)
     widen(axes.xaxis, 100.0)
     widen(axes.yaxis, 4.0)
-    write_notes(axes, [each for each in marks if each.note])
+    write_notes(axes, [mark for mark in marks if mark.note])
     plain_log(axes.xaxis, most)
     plain_log(axes.yaxis)
 
@@ -668,13 +668,13 @@ def write_notes(axes: Any, marks: Sequence[Mark]) -> None:
     if marks:
         low, high = axes.get_xlim()
         axes.set_xlim(low / NOTE_ROOM, high * NOTE_ROOM)
-    for each in marks:
+    for mark in marks:
         crowded = any(
-            each.x < other.x and max(each.y.median / other.y.median, other.y.median / each.y.median) < NEAR
+            mark.x < other.x and max(mark.y.median / other.y.median, other.y.median / mark.y.median) < NEAR
             for other in marks
         )
         side = {"xytext": (-5, 0), "ha": "right"} if crowded else {"xytext": (5, 0), "ha": "left"}
-        axes.annotate(each.note, (each.x, each.y.median), textcoords="offset points", va="center", fontsize=7, **side)
+        axes.annotate(mark.note, (mark.x, mark.y.median), textcoords="offset points", va="center", fontsize=7, **side)
 
 
 def layer_marker(layer: int) -> str:

@@ -97,7 +97,9 @@ def layout_of(precision: Precision) -> str:
     return next((rung.layout for rung in LADDER if rung.precision == precision.name), STUDY)
 
 
-CONTRACTS = tuple(Contract(each, layout_of(each), each.goals) for each in PRECISIONS.values() if each.goals)
+CONTRACTS = tuple(
+    Contract(precision, layout_of(precision), precision.goals) for precision in PRECISIONS.values() if precision.goals
+)
 FP32 = CONTRACTS[0]
 
 
@@ -161,11 +163,11 @@ class Source:
 
     @cached_property
     def _at(self) -> dict[tuple[int, int], list[Measured]]:
-        found: dict[tuple[int, int], list[Measured]] = {}
+        by_batch: dict[tuple[int, int], list[Measured]] = {}
         for point in self.points:
             if point.median("kernel") is not None and kernels_alone(point.series.transfer):
-                found.setdefault((point.layer, point.N), []).append(point)
-        return found
+                by_batch.setdefault((point.layer, point.N), []).append(point)
+        return by_batch
 
     def all_of(self, wanted: Callable[[Rung], bool], layer: int, N: int) -> list[Measured]:
         """The points of the wanted rungs, with any constants."""
@@ -214,22 +216,28 @@ class Source:
 
     def graphs(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
         """Our layers of a class as one graph, with their times."""
-        found = [each for each in self.joint if each.N == N and not each.pipelined and each.keeps(contract)]
-        return [(ms, each) for each in found if (ms := each.median("kernel")) is not None]
+        sequences = [
+            sequence
+            for sequence in self.joint
+            if sequence.N == N and not sequence.pipelined and sequence.keeps(contract)
+        ]
+        return [(ms, sequence) for sequence in sequences if (ms := sequence.median("kernel")) is not None]
 
     def peer_joint(self, name: str, N: int) -> Together | None:
         """A peer's layers as one graph."""
-        return next((each for each in self.joint if (each.name, each.N) == (name + SEQUENCE_SUFFIX, N)), None)
+        return next(
+            (sequence for sequence in self.joint if (sequence.name, sequence.N) == (name + SEQUENCE_SUFFIX, N)), None
+        )
 
     def peer_graph(self, name: str, N: int) -> float | None:
         """Its time in ms."""
-        found = self.peer_joint(name, N)
-        return found.median("kernel") if found else None
+        sequence = self.peer_joint(name, N)
+        return sequence.median("kernel") if sequence else None
 
     def graphs_ratio(self, contract: Contract, N: int) -> Ratio | None:
         """Our fastest graph of a class over cuDNN's in its faster layout."""
         times = {name: self.peer_graph(name, N) for name in contract.peers}
-        ours = min(self.graphs(contract, N), key=lambda each: each[0], default=None)
+        ours = min(self.graphs(contract, N), key=lambda graph_time: graph_time[0], default=None)
         if ours is None or least(list(times.values())) is None:
             return None
         name = min((name for name, ms in times.items() if ms is not None), key=lambda name: times[name] or 0.0)
@@ -237,8 +245,10 @@ class Source:
 
     def pipelines(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
         """Our layers of a class as one pipeline from host arrays to host arrays, with their times."""
-        found = [each for each in self.joint if each.N == N and each.pipelined and each.keeps(contract)]
-        return [(ms, each) for each in found if (ms := each.median("total")) is not None]
+        sequences = [
+            sequence for sequence in self.joint if sequence.N == N and sequence.pipelined and sequence.keeps(contract)
+        ]
+        return [(ms, sequence) for sequence in sequences if (ms := sequence.median("total")) is not None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,12 +314,12 @@ class Frontier:
 
     def _pick(self, score: Callable[[Source], int]) -> Source | None:
         """The last of the files with the highest score, if any has one."""
-        found = max(reversed(self.sources), key=score, default=None)
-        return found if found and score(found) else None
+        source = max(reversed(self.sources), key=score, default=None)
+        return source if source and score(source) else None
 
     def _ceiling(self, name: str) -> float | None:
-        found = (self.ceilings or {}).get("flops", {}).get(name)
-        return float(found) if found else None
+        flops = (self.ceilings or {}).get("flops", {}).get(name)
+        return float(flops) if flops else None
 
     @property
     def copy_rate(self) -> float | None:
@@ -324,8 +334,8 @@ class Frontier:
     @property
     def tensor_rate(self) -> tuple[float | None, str]:
         """Operations per second of the tensor cores in fp16, and the figure's source."""
-        if found := self._ceiling("fp16"):
-            return found, "measured"
+        if rate := self._ceiling("fp16"):
+            return rate, "measured"
         stated = DATA_SHEET.get(device_name(self.sources[0].device), {}) if self.sources else {}
         return stated.get("fp16"), "the data sheet's"
 
@@ -395,10 +405,10 @@ def times_over(
     Further figures count where our points have them: preparation, if there is any.
     """
     base = figures[0]
-    if not ours or not theirs or not all(each and each.samples(base) for each in (*ours, *theirs)):
+    if not ours or not theirs or not all(point and point.samples(base) for point in (*ours, *theirs)):
         return None
-    above = [samples for each in ours if each for figure in figures if (samples := each.samples(figure))]
-    return ratio_of(above, [each.samples(base) for each in theirs if each])
+    above = [samples for point in ours if point for figure in figures if (samples := point.samples(figure))]
+    return ratio_of(above, [point.samples(base) for point in theirs if point])
 
 
 def interval(estimate: Ratio | Summary | None) -> str | None:

@@ -102,5 +102,7 @@ def story(source: Source | None, layer: int) -> str:
     factors = (
         f", {rung.products} {rung.tensor_factors} products" if rung and rung.tensor_factors and rung.products else ""
     )
-    each = f"{factors} on tensor cores for each of the definition's, with a bound in terms of the output's patch"
-    return f"{text} Ours, `{ours.series.rung}`: {shown(hot(ours))} ms{each if factors else ''}."
+    products_text = (
+        f"{factors} on tensor cores for each of the definition's, with a bound in terms of the output's patch"
+    )
+    return f"{text} Ours, `{ours.series.rung}`: {shown(hot(ours))} ms{products_text if factors else ''}."

@@ -24,33 +24,33 @@ ROW = 0.4  # inches
 ROOM = 2.6  # of a log axis, as a factor: for values beside marks
 
 
-def points_of(data: Measurements, found: Frontier, rungs: Iterable[Rung]) -> list[Measured | None]:
+def points_of(data: Measurements, frontier: Frontier, rungs: Iterable[Rung]) -> list[Measured | None]:
     """The fastest of the rungs on each layer: of the run with cuDNN's times, or of the others if they are faster."""
     names = {rung.name for rung in rungs}
     points = [point for point in data.of(WORKLOAD) if point.N == MANY and point.series.transfer == data.transfer]
     timed = [point for point in points if point.series.rung in names and hot(point) is not None]
     elsewhere = [quickest(point for point in timed if point.layer == layer) for layer in LAYERS]
-    if found.many is None:
+    if frontier.many is None:
         return elsewhere
-    compared = [found.many.fastest(lambda rung: rung.name in names, layer, MANY) for layer in LAYERS]
+    compared = [frontier.many.fastest(lambda rung: rung.name in names, layer, MANY) for layer in LAYERS]
     return min((compared, elsewhere), key=lambda points: total(points) or float("inf"))
 
 
-def of_families(data: Measurements, found: Frontier) -> dict[str, list[Measured | None]]:
+def of_families(data: Measurements, frontier: Frontier) -> dict[str, list[Measured | None]]:
     """The points of each family's fp32 rungs, in the order of the ladder."""
     return {
-        family: points_of(data, found, (rung for rung in LADDER if rung.family == family and FP32.kept_by(rung)))
+        family: points_of(data, frontier, (rung for rung in LADDER if rung.family == family and FP32.kept_by(rung)))
         for family in FAMILIES
     }
 
 
-def table(data: Measurements, found: Frontier) -> str:
+def table(data: Measurements, frontier: Frontier) -> str:
     """A line for each family, and cuDNN's."""
-    source = found.many
+    source = frontier.many
     peer = source.named_sum(FP32.peer, MANY) if source else None
     rows: list[tuple[Cell, ...]] = []
     apart: dict[str, list[str]] = {}
-    for family, points in of_families(data, found).items():
+    for family, points in of_families(data, frontier).items():
         ms = total(points)
         names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
         rows.append((family, family_technique(family), ", ".join(names) or None, ms, speed(ms, peer)))
@@ -61,25 +61,25 @@ def table(data: Measurements, found: Frontier) -> str:
             apart.setdefault(where, []).append(family)
     rows.append((CUDNN, "fastest engine of its benchmark, through torch", None, peer, None))
     columns = ("family", "technique", "fastest rungs", "ms", "than cuDNN")
-    return "\n".join([*markdown_table(columns, rows), "", caption(found, apart)])
+    return "\n".join([*markdown_table(columns, rows), "", caption(frontier, apart)])
 
 
-def caption(found: Frontier, apart: Mapping[str, Sequence[str]]) -> str:
+def caption(frontier: Frontier, apart: Mapping[str, Sequence[str]]) -> str:
     """What the columns mean and which runs they are from; ``apart`` are families by where their other runs were."""
-    source = found.many
+    source = frontier.many
     runs = f" One run on one card: `results/{source.file}`" if source else ""
     others = "".join(f"; {', '.join(families)} from {where}" for where, families in apart.items())
     return f"fp32, NCHW, all five layers: medians of the fastest rung of each.{runs}{others}{'.' if runs else ''}"
 
 
-def plot(data: Measurements, found: Frontier) -> Plot | None:
+def plot(data: Measurements, frontier: Frontier) -> Plot | None:
     """The families' times and cuDNN's line; None without times."""
     levels = [
         Level(family, look(point.series.rung), ms)
-        for family, points in of_families(data, found).items()
+        for family, points in of_families(data, frontier).items()
         if (ms := total(points)) is not None and (point := points[0])
     ]
-    peer = found.many.named_sum(FP32.peer, MANY) if found.many else None
+    peer = frontier.many.named_sum(FP32.peer, MANY) if frontier.many else None
     if not levels:
         return None
     below = [level.label for level in levels if peer and level.value < peer]

@@ -52,17 +52,17 @@ NOT_MEASURED = "Not measured."
 INTERVAL = "95 %"  # the interval of the ratio before it
 
 
-def goals_part(found: Frontier) -> str:
+def goals_part(frontier: Frontier) -> str:
     """The goals, and the files that they are read from."""
-    sources = found.many, *found.strict.values(), found.graphs, found.pipelines, found.scaling
+    sources = frontier.many, *frontier.strict.values(), frontier.graphs, frontier.pipelines, frontier.scaling
     used = {source.file: source for source in sources if source}
     origins = [origin(source) for source in used.values()]
-    return lines(COLUMNS, [goal.row() for goal in goals(found)], *(origins or [NOT_MEASURED]))
+    return lines(COLUMNS, [goal.row() for goal in goals(frontier)], *(origins or [NOT_MEASURED]))
 
 
-def summary_table(found: Frontier) -> Table | None:
+def summary_table(frontier: Frontier) -> Table | None:
     """The classes beside cuDNN in a few figures: all layers at N=128, and at N=1 in one graph."""
-    source = found.many
+    source = frontier.many
     if source is None:
         return None
     rows: list[tuple[Cell, ...]] = []
@@ -73,7 +73,7 @@ def summary_table(found: Frontier) -> Table | None:
             largest([source.best(contract, layer, MANY) for layer in LAYERS]),
             largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
         )
-        goal = graph(found.graphs, contract)
+        goal = graph(frontier.graphs, contract)
         ratios = speed(ours, theirs), speed_interval(times_over(bests, peers))
         prepared = preparation(bests), speed_of(times_over(bests, peers, PREPARED))
         joint = goal.ours, goal.peer, goal.ratio, goal.interval
@@ -91,19 +91,19 @@ def summary_table(found: Frontier) -> Table | None:
         *("largest error", "cuDNN's", f"N={ONE}, one graph", "cuDNN, faster layout", f"than cuDNN, N={ONE}"),
         f"{INTERVAL}, N={ONE}",
     )
-    used = {each.file: each for each in (source, found.graphs) if each}
+    used = {origin.file: origin for origin in (source, frontier.graphs) if origin}
     title = "Five layers beside cuDNN: the fastest rung of each layer"
     return Table("cudnn-summary", title, "\n".join(map(origin, used.values())), columns, rows)
 
 
-def classes_part(found: Frontier) -> str:
+def classes_part(frontier: Frontier) -> str:
     """A section for each class."""
-    return "\n\n".join(f"### {contract.name}\n\n{class_part(found, contract)}" for contract in CONTRACTS)
+    return "\n\n".join(f"### {contract.name}\n\n{class_part(frontier, contract)}" for contract in CONTRACTS)
 
 
-def class_part(found: Frontier, contract: Contract) -> str:
+def class_part(frontier: Frontier, contract: Contract) -> str:
     """The class's fastest rung of each layer beside cuDNN, N=128."""
-    return text_of(class_table(found, contract))
+    return text_of(class_table(frontier, contract))
 
 
 def text_of(table: Table | None) -> str:
@@ -111,9 +111,9 @@ def text_of(table: Table | None) -> str:
     return NOT_MEASURED if table is None else lines(table.columns, table.rows, table.caption)
 
 
-def class_table(found: Frontier, contract: Contract) -> Table | None:
+def class_table(frontier: Frontier, contract: Contract) -> Table | None:
     """The class's fastest rung of each layer beside cuDNN, N=128."""
-    source = found.many
+    source = frontier.many
     if source is None:
         return None
     ours = [source.best(contract, layer, MANY) for layer in LAYERS]
@@ -152,9 +152,9 @@ def class_table(found: Frontier, contract: Contract) -> Table | None:
     return Table(f"cudnn-{contract.name}", title, origin(source), columns, rows)
 
 
-def ladder_part(found: Frontier) -> str:
+def ladder_part(frontier: Frontier) -> str:
     """Every rung that was timed beside cuDNN, with its gain over its parent, N=128."""
-    source = found.many
+    source = frontier.many
     if source is None:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
@@ -189,16 +189,18 @@ def gain(source: Source, rung: Rung) -> str | None:
     return f"{faster(fsum(theirs for _, theirs, _ in both) / fsum(ours for *_, ours in both))}{where}"
 
 
-def one_image_part(found: Frontier) -> str:
+def one_image_part(frontier: Frontier) -> str:
     """Layer by layer, their sum, and all in one graph, N=1."""
-    if found.one is None and found.graphs is None:
+    if frontier.one is None and frontier.graphs is None:
         return NOT_MEASURED
-    rows = [row for contract in CONTRACTS for row in (*single_rows(found.one, contract), graph_row(found, contract))]
+    rows = [
+        row for contract in CONTRACTS for row in (*single_rows(frontier.one, contract), graph_row(frontier, contract))
+    ]
     columns = (
         *("class", "layer", "rung", "constants", "ms", "torch-nchw, ms", "torch-nhwc, ms"),
         *("than the faster layout", INTERVAL, "preparing filters, ms", "largest error"),
     )
-    used = {source.file: source for source in (found.one, found.graphs) if source}
+    used = {source.file: source for source in (frontier.one, frontier.graphs) if source}
     return lines(columns, rows, *map(origin, used.values()))
 
 
@@ -211,7 +213,7 @@ def single_rows(source: Source | None, contract: Contract) -> list[tuple[Cell, .
         point = source.best(contract, layer, ONE)
         peers = [hot(source.named(name, layer, ONE)) for name in contract.peers]
         facts = (contract.name, layer, point.series.rung if point else None, constants(point), hot(point))
-        quick = quickest(each for name in contract.peers if (each := source.named(name, layer, ONE)))
+        quick = quickest(point for name in contract.peers if (point := source.named(name, layer, ONE)))
         ratios = speed(hot(point), least(peers)), speed_interval(times_over([point], [quick]))
         rows.append((*facts, *peers, *ratios, preparation([point]), error(point)))
     ours = source.bests(contract, ONE)
@@ -222,21 +224,21 @@ def single_rows(source: Source | None, contract: Contract) -> list[tuple[Cell, .
     return [*rows, (contract.name, "sum", None, None, total(ours), *peers, *ratios, preparation(ours), None)]
 
 
-def graph_row(found: Frontier, contract: Contract) -> tuple[Cell, ...]:
+def graph_row(frontier: Frontier, contract: Contract) -> tuple[Cell, ...]:
     """A class's layers in one graph, N=1."""
-    ours: list[tuple[float, Together]] = found.graphs.graphs(contract, ONE) if found.graphs else []
-    peers = [found.graphs.peer_graph(name, ONE) if found.graphs else None for name in contract.peers]
-    ms, best = min(ours, key=lambda each: each[0], default=(None, None))
+    ours: list[tuple[float, Together]] = frontier.graphs.graphs(contract, ONE) if frontier.graphs else []
+    peers = [frontier.graphs.peer_graph(name, ONE) if frontier.graphs else None for name in contract.peers]
+    ms, best = min(ours, key=lambda graph_time: graph_time[0], default=(None, None))
     names = ", ".join(best.rungs if len(set(best.rungs)) > 1 else best.rungs[:1]) if best else None
     whole = best.error if best else None
-    within = speed_interval(found.graphs.graphs_ratio(contract, ONE) if found.graphs else None)
+    within = speed_interval(frontier.graphs.graphs_ratio(contract, ONE) if frontier.graphs else None)
     ratios = speed(ms, least(peers)), within
     return contract.name, "one graph", names, None, ms, *peers, *ratios, None, whole
 
 
-def scaling_part(found: Frontier) -> str:
+def scaling_part(frontier: Frontier) -> str:
     """Microseconds of an image against the batch, beside cuDNN's in its faster layout."""
-    source = found.scaling
+    source = frontier.scaling
     if source is None:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
@@ -248,14 +250,14 @@ def scaling_part(found: Frontier) -> str:
             ratios = speed(ours, theirs), speed_interval(times_over(source.bests(contract, N), peers))
             cells += [*(None if ms is None else ms / N * MICRO for ms in (ours, theirs)), *ratios]
         rows.append((N, *cells))
-    names = [each.name for each in CONTRACTS]
+    names = [contract.name for contract in CONTRACTS]
     columns = [text for name in names for text in (f"{name}, µs", f"cuDNN beside {name}, µs", "than cuDNN", INTERVAL)]
     return lines(("N", *columns), rows, origin(source))
 
 
-def sustained_part(found: Frontier) -> str:
+def sustained_part(frontier: Frontier) -> str:
     """The classes beside cuDNN: rested, sustained, and with the preparation of filters, N=128."""
-    source = found.sustained
+    source = frontier.sustained
     if source is None:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
@@ -263,14 +265,16 @@ def sustained_part(found: Frontier) -> str:
         for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("all", LAYERS)]:
             ours, theirs = source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)
             times = [
-                sum_or_none([each.median(SUSTAINED) if each else None for each in side]) for side in (ours, theirs)
+                sum_or_none([point.median(SUSTAINED) if point else None for point in side]) for side in (ours, theirs)
             ]
             ratios = [times_over(ours, theirs, figures) for figures in (("kernel",), (SUSTAINED,), PREPARED)]
             cells = [cell for ratio in ratios for cell in (speed_of(ratio), speed_interval(ratio))]
             one = ours[0] if len(layers) == 1 else None
             wanted = contract.goals.layers if len(layers) > 1 else None
-            kept = [verdict(at_most(ratio.value if ratio else None, wanted)) for ratio in ratios] if wanted else []
-            rows.append((contract.name, title, *times, *cells, one.clock if one else None, " / ".join(kept) or None))
+            verdicts = [verdict(at_most(ratio.value if ratio else None, wanted)) for ratio in ratios] if wanted else []
+            rows.append(
+                (contract.name, title, *times, *cells, one.clock if one else None, " / ".join(verdicts) or None)
+            )
     columns = (
         *("class", "layer", "sustained, ms", "cuDNN's, ms", "rested, than cuDNN", f"{INTERVAL}, rested"),
         *("sustained, than cuDNN", f"{INTERVAL}, sustained"),
@@ -280,12 +284,12 @@ def sustained_part(found: Frontier) -> str:
     return lines(columns, rows, origin(source))
 
 
-def plans_part(found: Frontier) -> str:
+def plans_part(frontier: Frontier) -> str:
     """The engine that torch's benchmark finds beside the fastest of cuDNN's plans, N=128."""
-    if not found.plans:
+    if not frontier.plans:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
-    for layer, source in found.plans.items():
+    for layer, source in frontier.plans.items():
         for name, torch, plan in second_opinions(source, layer):
             peer = plan.record["peer"]
             ratio = times_over([plan], [torch])
@@ -297,19 +301,19 @@ def plans_part(found: Frontier) -> str:
         *("layer", "cuDNN", "through torch, ms", "fastest plan, ms", "plan than torch", INTERVAL),
         *("plans tried", "engine", "workspace, MiB"),
     )
-    return lines(columns, rows, *origins(found.plans.values()))
+    return lines(columns, rows, *origins(frontier.plans.values()))
 
 
-def cards_part(found: Frontier) -> str:
+def cards_part(frontier: Frontier) -> str:
     """Each class over cuDNN on every card that has compared all layers, N=128."""
     rows: list[tuple[Cell, ...]] = []
     for contract in CONTRACTS:
         cards = set()
-        for source in reversed(found.sources):
+        for source in reversed(frontier.sources):
             ours, theirs = source.bests(contract, MANY), source.all_named(contract.peer, MANY)
             ratio = times_over(ours, theirs)
             card = ", ".join(sorted({source.cards[point.record["device"]] for point in [*ours, *theirs] if point}))
-            if ratio is None or card in cards or not any(each and each.precision == contract.name for each in ours):
+            if ratio is None or card in cards or not any(point and point.precision == contract.name for point in ours):
                 continue
             cards.add(card)
             times = sum_or_none([hot(point) for point in ours]), sum_or_none([hot(point) for point in theirs])
@@ -319,14 +323,14 @@ def cards_part(found: Frontier) -> str:
     return lines(("class", "card", "ours, ms", "cuDNN, ms", "than cuDNN", INTERVAL, "file"), rows)
 
 
-def strict_part(found: Frontier) -> str:
+def strict_part(frontier: Frontier) -> str:
     """The strict fp32 class beside cuDNN's plans without transforms, N=128; each layer's times are of one file."""
-    if not found.strict:
+    if not frontier.strict:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
-    whole = [tuple(found.strict)] if len(found.strict) == len(LAYERS) else []
-    for layers in [*((layer,) for layer in found.strict), *whole]:
-        sources = [(found.strict[layer], layer) for layer in layers]
+    whole = [tuple(frontier.strict)] if len(frontier.strict) == len(LAYERS) else []
+    for layers in [*((layer,) for layer in frontier.strict), *whole]:
+        sources = [(frontier.strict[layer], layer) for layer in layers]
         ours = [source.best(FP32, layer, MANY) for source, layer in sources]
         strict, fastest = (
             [source.named(plan_peer(FP32, strict=only), layer, MANY) for source, layer in sources]
@@ -342,12 +346,12 @@ def strict_part(found: Frontier) -> str:
         *("layer", "rung", "ours, ms", "cuDNN without transforms, ms", "cuDNN's fastest plan, ms"),
         *("than cuDNN without transforms", INTERVAL, "its engine"),
     )
-    return lines(columns, rows, *origins(found.strict.values()))
+    return lines(columns, rows, *origins(frontier.strict.values()))
 
 
-def cuda_cores_part(found: Frontier) -> str:
+def cuda_cores_part(frontier: Frontier) -> str:
     """TFLOP/s of the rungs that use the CUDA cores alone, beside cuBLAS, N=128."""
-    source = found.many
+    source = frontier.many
     if source is None:
         return NOT_MEASURED
     standard = source.named_sum(GEMM, MANY, CUDA_LAYERS)
@@ -356,7 +360,7 @@ def cuda_cores_part(found: Frontier) -> str:
     for name in [*ours, GEMM]:
         whole = source.named_sum(name, MANY, CUDA_LAYERS)
         rates = [rate([layer], MANY, hot(source.named(name, layer, MANY))) for layer in LAYERS]
-        products, own = (source.all_named(each, MANY, CUDA_LAYERS) for each in (GEMM, name))
+        products, own = (source.all_named(rung_name, MANY, CUDA_LAYERS) for rung_name in (GEMM, name))
         share = speed(whole, standard), speed_interval(times_over(own, products))
         rows.append((f"`{name}`", *rates, rate(CUDA_LAYERS, MANY, whole), *share))
     rates_of = (f"layer {layer}, TFLOP/s" for layer in LAYERS)
@@ -364,12 +368,12 @@ def cuda_cores_part(found: Frontier) -> str:
     return lines(columns, rows, origin(source))
 
 
-def cuda_floors_part(found: Frontier) -> str:
+def cuda_floors_part(frontier: Frontier) -> str:
     """The CUDA cores' floors beside their fastest rung, N=128."""
     rows: list[tuple[Cell, ...]] = []
     for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("2 to 5", CUDA_LAYERS)]:
-        arithmetic, moved = floors(found, FP32, layers, found.cuda_rate)
-        points = [found.many.fastest(on_cuda_cores, layer, MANY) if found.many else None for layer in layers]
+        arithmetic, moved = floors(frontier, FP32, layers, frontier.cuda_rate)
+        points = [frontier.many.fastest(on_cuda_cores, layer, MANY) if frontier.many else None for layer in layers]
         measured = sum_or_none([hot(point) for point in points])
         facts = (title, flops(layers, MANY) / GIGA, arithmetic, nbytes(FP32, layers) / MEGA, moved)
         rows.append((*facts, measured, over(arithmetic, measured)))
@@ -377,21 +381,21 @@ def cuda_floors_part(found: Frontier) -> str:
         *("layer", "GFLOP", "arithmetic, ms", "MB", "bytes, ms"),
         *("fastest rung, ms", "arithmetic's share of it"),
     )
-    return lines(columns, rows, f"Arithmetic at {rate_text(found.cuda_rate)} (measured), {bytes_text(found)}.")
+    return lines(columns, rows, f"Arithmetic at {rate_text(frontier.cuda_rate)} (measured), {bytes_text(frontier)}.")
 
 
-def tensor_floors_part(found: Frontier) -> str:
+def tensor_floors_part(frontier: Frontier) -> str:
     """The tensor cores' floors beside each class's fastest rung, N=128."""
-    per_second, whose = found.tensor_rate
+    per_second, whose = frontier.tensor_rate
     rows: list[tuple[Cell, ...]] = []
     for contract in CONTRACTS:
         products = contract.precision.tensor_products
         for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("all", LAYERS)]:
-            arithmetic, moved = floors(found, contract, layers, per_second and per_second / products)
+            arithmetic, moved = floors(frontier, contract, layers, per_second and per_second / products)
             higher = [
-                highest(floors(found, contract, (layer,), per_second and per_second / products)) for layer in layers
+                highest(floors(frontier, contract, (layer,), per_second and per_second / products)) for layer in layers
             ]
-            measured = found.many.sum_of(contract, MANY, layers) if found.many else None
+            measured = frontier.many.sum_of(contract, MANY, layers) if frontier.many else None
             facts = (contract.name, title, flops(layers, MANY) / GIGA, products, arithmetic)
             rows.append((*facts, nbytes(contract, layers) / MEGA, moved, measured, over(measured, sum_or_none(higher))))
     columns = (
@@ -399,15 +403,15 @@ def tensor_floors_part(found: Frontier) -> str:
         *("fastest rung, ms", "over the higher floor"),
     )
     basis = f"Arithmetic at {rate_text(per_second)} ({whose} rate of dense fp16 products) over the number of products"
-    return lines(columns, rows, f"{basis}, {bytes_text(found)}.")
+    return lines(columns, rows, f"{basis}, {bytes_text(frontier)}.")
 
 
 def floors(
-    found: Frontier, contract: Contract, layers: Sequence[int], per_second: float | None
+    frontier: Frontier, contract: Contract, layers: Sequence[int], per_second: float | None
 ) -> tuple[float | None, float | None]:
     """Least ms of arithmetic, and of moving input, filters and output once."""
     arithmetic = flops(layers, MANY) / per_second * MS if per_second else None
-    return arithmetic, nbytes(contract, layers) / found.copy_rate * MS if found.copy_rate else None
+    return arithmetic, nbytes(contract, layers) / frontier.copy_rate * MS if frontier.copy_rate else None
 
 
 def highest(times: Sequence[float | None]) -> float | None:
@@ -430,9 +434,11 @@ def rate_text(per_second: float | None) -> str:
     return f"{shown(per_second / TERA)} TFLOP/s" if per_second else "an unknown rate"
 
 
-def bytes_text(found: Frontier) -> str:
+def bytes_text(frontier: Frontier) -> str:
     """The rate of bytes in words."""
-    measured = f"{shown(found.copy_rate / TERA)} TB/s (a copy's, measured)" if found.copy_rate else "an unknown rate"
+    measured = (
+        f"{shown(frontier.copy_rate / TERA)} TB/s (a copy's, measured)" if frontier.copy_rate else "an unknown rate"
+    )
     return f"bytes of input, filters and output at {measured}, N={MANY}"
 
 
@@ -443,8 +449,8 @@ def speed_of(ratio: Ratio | None) -> Faster | None:
 
 def constants(point: Measured | None) -> str | None:
     """A point's constants, all of them."""
-    found = point.record["point"]["constants"] if point else {}
-    return " ".join(f"{name}={value}" for name, value in found.items()) or None
+    plan_constants = point.record["point"]["constants"] if point else {}
+    return " ".join(f"{name}={value}" for name, value in plan_constants.items()) or None
 
 
 def cold(point: Measured | None) -> float | None:
@@ -496,5 +502,5 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's parts from record files."""
-    found = gather(files)
-    return {name: part(found) for name, part in PARTS.items()}
+    frontier = gather(files)
+    return {name: part(frontier) for name, part in PARTS.items()}

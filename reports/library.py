@@ -108,8 +108,8 @@ def summary_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if (quotient := ratio(record)) is not None:
             groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(quotient)
     for (precision, workload, N), ratios in groups.items():
-        speeds = [Faster(1 / each) for each in (mean(ratios), min(ratios), max(ratios))]
-        count = f"{sum(each <= 1 for each in ratios)} of {len(ratios)}"
+        speeds = [Faster(1 / ratio) for ratio in (mean(ratios), min(ratios), max(ratios))]
+        count = f"{sum(ratio <= 1 for ratio in ratios)} of {len(ratios)}"
         yield precision, workload, N, len(ratios), *speeds, count
 
 

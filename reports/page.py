@@ -86,8 +86,8 @@ def site(report: Report, folder: Path) -> dict[str, str]:
 def size_of(drawing: Path) -> tuple[int, int] | None:
     """A drawing's width and height in pixels, which the page reserves for it; None where there is none."""
     start = drawing.read_text()[:500] if drawing.is_file() else ""
-    found = re.search(r'<svg[^>]* width="([\d.]+)pt"', start), re.search(r'<svg[^>]* height="([\d.]+)pt"', start)
-    return (round(float(found[0][1]) * 4 / 3), round(float(found[1][1]) * 4 / 3)) if found[0] and found[1] else None
+    sizes = re.search(r'<svg[^>]* width="([\d.]+)pt"', start), re.search(r'<svg[^>]* height="([\d.]+)pt"', start)
+    return (round(float(sizes[0][1]) * 4 / 3), round(float(sizes[1][1]) * 4 / 3)) if sizes[0] and sizes[1] else None
 
 
 def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None = None) -> dict[str, str]:
@@ -121,13 +121,13 @@ def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None 
     environment.globals |= {"MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_OPEN_LINES": MOST_OPEN_LINES}
     kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
     template = environment.get_template("site.html")
-    found = {}
+    texts = {}
     for page in report.pages:
         text = template.render(
             report=report, page=page, here=page.file, sizes=sizes, book=book, kinds=kinds, KINDS=KINDS
         )
-        found[page.file] = trimmed(text)
-    return found
+        texts[page.file] = trimmed(text)
+    return texts
 
 
 def trimmed(text: str) -> str:
@@ -152,21 +152,21 @@ def linked(cell: Cell, links: Mapping[str, str], here: str) -> Markup:
 
 def search_script(report: Report) -> str:
     """The search index: title, address and kind of every page, table and figure."""
-    found = [(page.title, page.file, KINDS.get(page.kind, "page").lower()) for page in report.pages]
+    entries = [(page.title, page.file, KINDS.get(page.kind, "page").lower()) for page in report.pages]
     for page in report.pages:
         for section in page.sections:
             for item in section.items:
                 kind = "table" if isinstance(item, Table) else "figure"
-                found.append((item.title, f"{page.file}#{item.key}", f"{kind}, {page.title}"))
-    return f"searchable({json.dumps(found, ensure_ascii=False, indent=0)});\n"
+                entries.append((item.title, f"{page.file}#{item.key}", f"{kind}, {page.title}"))
+    return f"searchable({json.dumps(entries, ensure_ascii=False, indent=0)});\n"
 
 
 def strip(samples: Sequence[float]) -> str:
     """Samples as the script draws them: median, ends of its interval, then each."""
     if not samples:
         return ""
-    found = summarize(samples)
-    return " ".join(f"{value:.5g}" for value in (found.median, found.low, found.high, *samples))
+    summary = summarize(samples)
+    return " ".join(f"{value:.5g}" for value in (summary.median, summary.low, summary.high, *samples))
 
 
 def prose(text: str) -> Markup:

@@ -171,8 +171,8 @@ def peer_row(
     ]
     ms, rival = min(rivals, key=lambda pair: (pair[0], pair[1].rung), default=(None, None))
     beside = points_of(measurements, workload, layer, N, rival)
-    found = times_over(beside, points_of(measurements, workload, layer, N, peer))
-    ratios = speed(ms, time.median), speed_interval(found) if rival else None
+    ratio = times_over(beside, points_of(measurements, workload, layer, N, peer))
+    ratios = speed(ms, time.median), speed_interval(ratio) if rival else None
     return label(layer), title_of(peer), peer.rung, time.median, rival.rung if rival else None, ms, *ratios
 
 

@@ -45,10 +45,10 @@ PRODUCTS = {1: "one fp16 product", 3: "three fp16 products"}  # on tensor cores
 Points = Sequence[Measured | None]
 
 
-def headline(data: Measurements, found: Frontier) -> str:
+def headline(data: Measurements, frontier: Frontier) -> str:
     """The classes beside cuDNN, and notes."""
-    source = found.many
-    start = total(families.points_of(data, found, [LADDER[0]]))
+    source = frontier.many
+    start = total(families.points_of(data, frontier, [LADDER[0]]))
     if source is None or start is None or source.sum_of(FP32, MANY) is None:
         return NOT_MEASURED
     rows = [row(source, contract) for contract in CLASSES]
@@ -58,7 +58,7 @@ def headline(data: Measurements, found: Frontier) -> str:
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )
-    return "\n".join([what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(found, source))])
+    return "\n".join([what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(frontier, source))])
 
 
 def row(source: Source, contract: Contract) -> tuple[Cell, ...]:
@@ -90,27 +90,27 @@ def against(ours: Points, theirs: Points, figures: Sequence[str] = ("kernel",)) 
     return faster(1 / ratio.value) if ratio else None
 
 
-def notes(found: Frontier, source: Source) -> Iterator[str]:
+def notes(frontier: Frontier, source: Source) -> Iterator[str]:
     """What the classes compute and promise, where cuDNN is faster, other ways to compare, and the machine."""
     for contract in CLASSES:
-        own, peers = (shown(largest(each)) for each in (source.bests(contract, MANY), at_best(source, contract)))
+        own, peers = (shown(largest(points)) for points in (source.bests(contract, MANY), at_best(source, contract)))
         yield f"**{contract.name}**: {computes(contract)}; largest error {own}, cuDNN's {peers}."
     yield from filter(None, (losses(source, contract) for contract in CLASSES))
-    if loaded := found.sustained:
+    if loaded := frontier.sustained:
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
         for words, figures in ways.items():
             ratios = {
-                each.name: against(loaded.bests(each, MANY), at_best_layout(source, loaded, each), figures)
-                for each in CLASSES
+                contract.name: against(loaded.bests(contract, MANY), at_best_layout(source, loaded, contract), figures)
+                for contract in CLASSES
             }
             yield f"**{words}**: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
-    if len(found.strict) == len(LAYERS):
+    if len(frontier.strict) == len(LAYERS):
         peer = plan_peer(FP32, strict=True)
-        ours = [found.strict[layer].best(FP32, layer, MANY) for layer in LAYERS]
-        theirs = [found.strict[layer].named(peer, layer, MANY) for layer in LAYERS]
+        ours = [frontier.strict[layer].best(FP32, layer, MANY) for layer in LAYERS]
+        theirs = [frontier.strict[layer].named(peer, layer, MANY) for layer in LAYERS]
         yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {against(ours, theirs)}."
     yield cuda_cores(source)
-    yield machine(found, source)
+    yield machine(frontier, source)
 
 
 def computes(contract: Contract) -> str:
@@ -125,15 +125,15 @@ def computes(contract: Contract) -> str:
 
 def losses(source: Source, contract: Contract) -> str:
     """The layers on which cuDNN is faster, and by what; empty if there are none."""
-    told = []
+    losses = []
     for layer in LAYERS:
         text, (peer,) = speed(source, contract, (layer,)), at_best(source, contract, (layer,))
         if text and peer and text.endswith("slower"):
             by_fft = fft_tile(peer.record["peer"]["kernels"])
             weaker = speed(source, TILE, (layer,))
             reason = f" than an FFT with a [weaker bound](docs/frontier.md#classes); under that bound ours is {weaker}"
-            told.append(f"layer {layer} in {contract.name}, ours {text}{reason if by_fft else ''}")
-    return f"**Where cuDNN is faster**: {'; '.join(told)}." if told else ""
+            losses.append(f"layer {layer} in {contract.name}, ours {text}{reason if by_fft else ''}")
+    return f"**Where cuDNN is faster**: {'; '.join(losses)}." if losses else ""
 
 
 def cuda_cores(source: Source) -> str:
@@ -144,12 +144,14 @@ def cuda_cores(source: Source) -> str:
     return f"**CUDA cores alone**, fp32: {whole} than cuDNN, {cublas} than cuBLAS's product on layers 2 to 5."
 
 
-def machine(found: Frontier, source: Source) -> str:
+def machine(frontier: Frontier, source: Source) -> str:
     """Versions, card and clocks."""
     peer = next(point.record["peer"] for point in at_best(source, FP32) if point)
     device = source.device
     every = (
-        [point for contract in CLASSES for point in found.sustained.bests(contract, MANY)] if found.sustained else []
+        [point for contract in CLASSES for point in frontier.sustained.bests(contract, MANY)]
+        if frontier.sustained
+        else []
     )
     clocks = [point.clock for point in every if point and point.clock]
     loaded = f" ({min(clocks):,.0f} to {max(clocks):,.0f} back to back)" if clocks else ""
@@ -161,19 +163,19 @@ def machine(found: Frontier, source: Source) -> str:
     )
 
 
-def plots(data: Measurements, found: Frontier) -> list[Plot]:
+def plots(data: Measurements, frontier: Frontier) -> list[Plot]:
     """The families with cuDNN's line."""
-    return list(filter(None, [families.plot(data, found)]))
+    return list(filter(None, [families.plot(data, frontier)]))
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """Headline and figure from record files, by the names of their markers."""
-    data, found = measurements(read(files)), gather(files)
+    data, frontier = measurements(read(files)), gather(files)
     links = "\n\n".join(
         f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
-        for plot in plots(data, found)
+        for plot in plots(data, frontier)
     )
-    return {HEADLINE: headline(data, found), FIGURES: links}
+    return {HEADLINE: headline(data, frontier), FIGURES: links}
 
 
 def drawings(files: Sequence[Path]) -> dict[Path, str]:

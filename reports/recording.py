@@ -36,11 +36,11 @@ def lines(file: Path) -> Iterator[tuple[float, str]]:
 
 def picture(file: Path) -> str:
     """The recording as SVG."""
-    found = list(lines(file))
-    columns = max(len(text) for _, text in found)
-    width, height = 2 * MARGIN + COLUMN * columns, 2 * MARGIN + LINE * len(found)
+    frames = list(lines(file))
+    columns = max(len(text) for _, text in frames)
+    width, height = 2 * MARGIN + COLUMN * columns, 2 * MARGIN + LINE * len(frames)
     rows = []
-    for row, (second, text) in enumerate(found):
+    for row, (second, text) in enumerate(frames):
         style = next((name for pattern, name in STYLES.items() if re.search(pattern, text)), "")
         place = f'x="{MARGIN}" y="{MARGIN + LINE * row + SIZE}" textLength="{COLUMN * len(text):g}"'
         kind = f' class="{style}"' if style else ""

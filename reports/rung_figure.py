@@ -65,7 +65,7 @@ def standing(
 def fastest(measurements: Measurements, rung: Rung, axes: tuple[str, int, int]) -> Measured | None:
     """The fastest point of the rung's class."""
     points = (point for point in measurements.of_points(*axes) if point.series.transfer == measurements.transfer)
-    return quickest(each for each in points if each.rung and each.rung.precision == rung.precision and hot(each))
+    return quickest(point for point in points if point.rung and point.rung.precision == rung.precision and hot(point))
 
 
 def peer_time(frontier: Frontier | None, rung: Rung, point: Measured) -> float | None:
@@ -73,7 +73,7 @@ def peer_time(frontier: Frontier | None, rung: Rung, point: Measured) -> float |
     contract = next((candidate for candidate in CONTRACTS if candidate.kept_by(rung)), None)
     file = point.run.name.partition("/")[0]
     source = (
-        next((each for each in frontier.sources if each.file.removesuffix(".jsonl") == file), None)
+        next((source for source in frontier.sources if source.file.removesuffix(".jsonl") == file), None)
         if frontier
         else None
     )

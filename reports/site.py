@@ -94,14 +94,14 @@ def compose(measurements: Measurements, frontier: Frontier | None = None) -> Rep
         *topic_pages(measurements, frontier),
         *rung_pages.pages(measurements, frontier),
     ]
-    kept = [coverage_page(measurements, pages), *(page for page in pages if page.sections)]
+    shown_pages = [coverage_page(measurements, pages), *(page for page in pages if page.sections)]
     title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
     bases = overview.bases(measurements) if measurements.timed else []
     return Report(
         title,
         overview.facts(measurements),
         bases,
-        [index_page(measurements, frontier, title), *kept],
+        [index_page(measurements, frontier, title), *shown_pages],
         measurements.timed,
         peers.headline(measurements, frontier),
     )

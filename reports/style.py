@@ -72,7 +72,7 @@ def look(name: str, ladder: Ladder = LADDER) -> Look:
     if rung := ladder.named.get(name):
         marker = class_marker(rung.precision)
         return Look(family_colour(rung.family), marker, family=rung.family, precision=rung.precision)
-    precision = next((each for each in PRECISIONS if name.endswith(each) and "gemm" not in name), "")
+    precision = next((precision for precision in PRECISIONS if name.endswith(precision) and "gemm" not in name), "")
     return Look(INK, class_marker(precision), "nhwc" in name)
 
 
@@ -128,7 +128,7 @@ def rounded(attribute: re.Match[str]) -> str:
 
 def texts(svg: str) -> list[str]:
     """The text labels of an SVG element, in the order of drawing."""
-    return [html.unescape(found) for found in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+    return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
 
 
 def styles_once(svg: str) -> str:

@@ -49,12 +49,12 @@ def headline(files: Sequence[Path]) -> str:
     rows: list[tuple[Cell, ...]] = []
     contracts = [contract for contract in CONTRACTS if contract.precision.peer == contract.name]
     for source in gather(files).sources:
-        pairs = [(source.sum_of(each, MANY), source.faster_layouts(each, MANY)) for each in contracts]
+        pairs = [(source.sum_of(contract, MANY), source.faster_layouts(contract, MANY)) for contract in contracts]
         ratios = [faster(theirs / ours) for ours, theirs in pairs if ours and theirs]
         if len(ratios) == len(contracts):
             card = source.cards[source.points[0].record["device"]]
             rows.append((card, *ratios, minutes(source), f"`{source.file}`"))
-    columns = ("card", *(each.name for each in contracts), "minutes", "records")
+    columns = ("card", *(contract.name for contract in contracts), "minutes", "records")
     return "\n".join(markdown_table(columns, rows))
 
 

@@ -67,8 +67,8 @@ class Accuracy:
 
         Classes whose operands are floats must change no prediction.
         """
-        kept = not self.changed_predictions or not PRECISIONS[self.precision].keeps_floats
-        return self.status == "skipped" or (self.status == "ok" and kept)
+        as_promised = not self.changed_predictions or not PRECISIONS[self.precision].keeps_floats
+        return self.status == "skipped" or (self.status == "ok" and as_promised)
 
 
 def point_of(rung: Rung, layer: int, images: int) -> Point:

@@ -79,7 +79,7 @@ def _on_cpu(call: Call) -> Explanation:
 def _on_gpu(device: Gpu, call: Call) -> Explanation:
     key = route_of(device, call).key
     if key is None:
-        strictest = next(name for name, each in PRECISIONS.items() if each.dtype == call.x.dtype)
+        strictest = next(name for name, row in PRECISIONS.items() if row.dtype == call.x.dtype)
         return Explanation(None, {}, strictest, (), GENERIC)
     choice = chosen(device, key.conv, key.N, call.terms.precision, call.memory)
     reason = (MEASURED if choice and choice.measured else ESTIMATED) + COMPILING

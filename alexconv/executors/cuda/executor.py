@@ -165,8 +165,8 @@ class CudaExecutor:
 
     def _settings(self) -> Record:
         bindings = self.gpu.bindings
-        kept = answer(bindings.cuCtxGetLimit(bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE), "a limit")
-        return {"kept_l2_bytes": kept, **self.gpu.management.settings()}
+        persisting_bytes = answer(bindings.cuCtxGetLimit(bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE), "a limit")
+        return {"kept_l2_bytes": persisting_bytes, **self.gpu.management.settings()}
 
     def lost(self) -> bool:
         """Whether a fault, such as a bad address in a kernel, has left the context unusable."""
