@@ -3,6 +3,7 @@
 # make site           the report's pages from the record files in results/, with the book: site/index.html
 # make report         tables and figures of the same: README.md, docs/
 # make test           tests; what needs a tool that is missing is skipped, with the reason
+# make test-aarch64   tests of kernels, compiled for a 64-bit ARM CPU and run by QEMU
 # make lint           linters and types; another version than LOCK's may judge otherwise
 # make attack         all trials of tests/attacks, an hour or two; docs/trust.md and course.md
 # make dist           source distribution and wheel into dist/, reproducible byte for byte
@@ -39,7 +40,7 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)$(if $(LOCK),-locked)
 TOOLS := build/tools
 
-.PHONY: help study site report test lint attack dist lock advisories clean tools
+.PHONY: help study site report test test-aarch64 lint attack dist lock advisories clean tools
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -67,6 +68,10 @@ test: $(READY) tools
 ifeq ($(GPU),yes)
 	$(BIN)/python -m pytest -n $(GPU_WORKERS) --dist worksteal -m gpu
 endif
+
+test-aarch64: $(READY)
+	CXX=aarch64-linux-gnu-g++ $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" \
+		tests/executors tests/kernels/test_rungs.py tests/kernels/test_winograd.py tests/kernels/test_hard_data.py
 
 lint: $(READY)
 	$(BIN)/ruff check

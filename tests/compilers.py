@@ -1,10 +1,11 @@
 """Marks for tests that need a certain C++ compiler, and compilers with something changed."""
 
+import platform
 from pathlib import Path
 
 import pytest
 
-from alexconv.compiling.toolchain import compiler_version, find_cxx
+from alexconv.compiling.toolchain import compiler_machine, compiler_version, find_cxx
 from alexconv.errors import MissingTool
 from alexconv.executors.host.runtime import asan_environment
 
@@ -21,7 +22,9 @@ def _no_address_sanitizer() -> str:
 
 _MISSING = _no_address_sanitizer()
 
-needs_gcc = pytest.mark.skipif(IS_CLANG, reason="the trace build needs g++")
+IS_CROSS = compiler_machine(find_cxx()) != platform.machine()
+needs_gcc = pytest.mark.skipif(IS_CLANG or IS_CROSS, reason="the trace build needs g++ for this machine")
+runs_here = pytest.mark.skipif(IS_CROSS, reason="QEMU runs no script in place of the launcher")
 needs_asan = pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "AddressSanitizer is there")
 
 

@@ -1,6 +1,7 @@
 """The C++ compiler of this machine, running compilers, and their messages."""
 
 import os
+import platform
 import re
 import shutil
 import signal
@@ -59,8 +60,38 @@ def compiler_version(cxx: str) -> str:
 @cache
 def _version(cxx: str, inode: int, changed: int) -> str:
     """Cached until the compiler's file changes."""
-    answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, errors="replace", check=True)
+    return _first_line(cxx, "--version")
+
+
+@cache
+def compiler_machine(cxx: str) -> str:
+    """The CPU architecture that a compiler which runs compiles for, as ``platform.machine`` names it."""
+    return _first_line(cxx, "-dumpmachine").partition("-")[0]
+
+
+def _first_line(cxx: str, question: str) -> str:
+    answer = subprocess.run([cxx, question], capture_output=True, text=True, errors="replace", check=True)
     return answer.stdout.partition("\n")[0]
+
+
+@cache
+def emulator(cxx: str) -> tuple[str, ...]:
+    """The words before a program that a compiler has made for another CPU: QEMU's, with that CPU's C library.
+
+    None where this machine runs it by itself.  Raises MissingTool without QEMU.
+    """
+    machine = compiler_machine(cxx)
+    if machine == platform.machine():
+        return ()
+    names = (f"qemu-{machine}", f"qemu-{machine}-static")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        raise MissingTool(
+            f"{cxx} compiles for {machine}, and {names[0]}, which runs its kernels here, is not on the PATH; "
+            "install it (Debian: apt-get install qemu-user)"
+        )
+    library = Path(_first_line(cxx, "-print-file-name=libc.so.6")).resolve()
+    return program, "-L", str(library.parent.parent)
 
 
 def run_compiler(

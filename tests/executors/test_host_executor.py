@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compilers import IS_CLANG, needs_asan, wrapper
+from compilers import IS_CLANG, needs_asan, runs_here, wrapper
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
@@ -752,6 +752,7 @@ ENDS = {
 }
 
 
+@runs_here
 @pytest.mark.parametrize("end", ENDS)
 def test_a_launch_that_does_not_start_is_tried_again_or_an_error(faults, tmp_path, monkeypatch, end):
     script, error = ENDS[end]
@@ -768,6 +769,7 @@ def test_a_launch_that_does_not_start_is_tried_again_or_an_error(faults, tmp_pat
         assert result.tolist() == list(range(64))
 
 
+@runs_here
 def test_a_launcher_that_is_still_open_for_writing_is_waited_for(faults, tmp_path, monkeypatch):
     """As happens while another thread starts a compiler, between fork and exec."""
     path = Path(shutil.copy(faults._launcher, tmp_path))

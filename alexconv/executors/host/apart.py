@@ -42,12 +42,14 @@ def run_apart(
     launches: Sequence[tuple[str, int]],
     arrays: Sequence[GuardedBuffer],
     constants: Mapping[str, GuardedBuffer],
+    emulator: Sequence[str] = (),
 ) -> bool:
     """Whether launches succeed, one after the other, in a separate process; the first failure ends them.
 
     A launch is an entry point and the address of its request, which lies in one of the ``arrays``, as does everything
-    that kernels access.  ``constants`` are written before the first.  Raises LaunchError for a launch that does not
-    finish, CompileError or MachineFault for a library that cannot be loaded.
+    that kernels access.  ``constants`` are written before the first.  ``emulator`` are the words before a program of
+    another CPU.  Raises LaunchError for a launch that does not finish, CompileError or MachineFault for a library that
+    cannot be loaded.
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
@@ -61,7 +63,7 @@ def run_apart(
     text = "".join(f"{line}\n" for line in lines).encode() + b"\0"
     job = GuardedBuffer(len(text))
     job.bytes[:] = bytearray(text)
-    command = [str(launcher), str(library), str(job.file), str(job.pointer - job.base)]
+    command = [*emulator, str(launcher), str(library), str(job.file), str(job.pointer - job.base)]
     for _ in range(ATTEMPTS):
         status = end_of(_started(command, [job.file, *mapped]))
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == _OCCUPIED):

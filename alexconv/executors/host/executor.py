@@ -13,7 +13,6 @@ from alexconv.executors.interface import Buffers, Values
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Rung
-from alexconv.machine import cpu_model
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.environment import available_memory
@@ -40,7 +39,7 @@ class HostExecutor:
 
     def describe(self) -> str:
         """The CPU that runs the kernels, and why no GPU does."""
-        text = f"kernels run on the CPU ({cpu_model()}): outputs are checked, not timed"
+        text = f"kernels run on the CPU ({self.runtime.cpu}): outputs are checked, not timed"
         return f"{text}.  No GPU: {self._because}" if self._because else text
 
     def header(self) -> Record:

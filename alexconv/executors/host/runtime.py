@@ -2,6 +2,8 @@
 
 For machines without a GPU, for continuous integration and for sanitizers; its times say nothing about a GPU.  How a
 kernel is run, what it must keep to and how the result may differ from a GPU's: ``hostcuda/host_cuda.h``.
+
+A cross compiler for another CPU, such as ``CXX=aarch64-linux-gnu-g++``, serves too where QEMU runs that CPU's programs.
 """
 
 import ctypes
@@ -28,7 +30,15 @@ import numpy.typing as npt
 
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
-from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, failure, find_cxx, run_compiler
+from alexconv.compiling.toolchain import (
+    CXX_VARIABLE,
+    compiler_machine,
+    compiler_version,
+    emulator,
+    failure,
+    find_cxx,
+    run_compiler,
+)
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool
 from alexconv.executors.host.apart import run_apart
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
@@ -91,9 +101,12 @@ class _Build:
 # nvcc fuses multiply-adds too (--fmad=true) and knows neither errno nor traps in its functions.
 _FLAGS = (
     *("-std=c++17", "-fPIC", "-fvisibility=hidden"),
-    "-mcpu=native" if platform.machine() == "aarch64" else "-march=native",
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas"),
 )
+
+# The instructions of this machine's CPU, and, for a compiler for another CPU, those of all that run the tests.
+_NATIVE = {"aarch64": "-mcpu=native"}  # others: -march=native
+_EMULATED = {"aarch64": "-march=armv8.2-a+fp16"}  # every 64-bit Apple and Graviton CPU since 2018 has them
 
 _AS_WRITTEN = ("-O0", "-fno-inline", "-U_FORTIFY_SOURCE")
 
@@ -177,14 +190,22 @@ class _Request(ctypes.Structure):
 class HostModule:
     """A compiled ``.cu``, from HostRuntime.compile.
 
-    ``launcher`` is the program that runs launches in a separate process; without it they run in this one.
+    ``launcher`` is the program that runs launches in a separate process, under an ``emulator`` if it is for another
+    CPU; without it they run in this one.
     """
 
     def __init__(
-        self, path: Path, name: str, entries: Sequence[str], order: int, workers: int, launcher: Path | None
+        self,
+        path: Path,
+        name: str,
+        entries: Sequence[str],
+        order: int,
+        workers: int,
+        launcher: Path | None,
+        emulator: Sequence[str] = (),
     ) -> None:
         self.path, self.name, self.entries = path, name, entries
-        self._order, self._workers, self._launcher = order, workers, launcher
+        self._order, self._workers, self._launcher, self._emulator = order, workers, launcher, emulator
         self._constants: dict[str, GuardedBuffer] = {}
         self._sizes = _symbol_sizes(path)
 
@@ -294,7 +315,7 @@ class HostModule:
         if self._launcher:
             launches = [(entry, ctypes.addressof(request)) for entry, request in zip(entries, requests, strict=True)]
             shared = [array for array in arrays if isinstance(array, GuardedBuffer)]
-            return run_apart(self._launcher, self.path, launches, shared, self._constants)
+            return run_apart(self._launcher, self.path, launches, shared, self._constants, self._emulator)
         functions = [self.library[f"host_cuda_launch_{entry}"] for entry in entries]
         for function in functions:
             function.restype = ctypes.c_bool
@@ -345,16 +366,24 @@ class HostRuntime:
             raise MissingTool(
                 f"the {build} build needs g++ {self._how.gcc} or newer, not {self.compiler}: set {CXX_VARIABLE}"
             )
+        self._machine, self._emulator = compiler_machine(self.cxx), emulator(self.cxx)
+        if self._emulator and not self._apart:
+            raise _another_machine(build, self.cxx)
         if missing := missing_environment(build):
             words = shlex.join(f"{name}={value}" for name, value in missing.items())
             raise MissingTool(f"the {build} build needs a process that is started with these variables set: {words}")
+
+    @property
+    def cpu(self) -> str:
+        """What runs the kernels."""
+        return f"{self._machine} under QEMU on {cpu_model()}" if self._emulator else cpu_model()
 
     def describe(self) -> dict[str, object]:
         """Compiler, flags, CPU, workers, build and order, for records."""
         return {
             "compiler": self.compiler,
             "flags": " ".join((*self._flags, *self._kernel_flags)),
-            "cpu": cpu_model(),
+            "cpu": self.cpu,
             "workers": self.workers,
             "build": self.build,
             "order": self.order,
@@ -371,7 +400,7 @@ class HostRuntime:
         """
         path = self.library(source, defines, entries)
         launcher = self._launcher() if self._apart else None
-        return HostModule(path, source.name, entries, self.order, self.workers, launcher)
+        return HostModule(path, source.name, entries, self.order, self.workers, launcher, self._emulator)
 
     def library(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> Path:
         """The compiled file, not loaded: loading it would run its static constructors in this process."""
@@ -439,7 +468,7 @@ class HostRuntime:
             self._run("the host executor's launcher", words, unit)
 
         unit = _APART.read_text()
-        key = hashlib.sha256(repr((self.cxx, self.compiler, platform.machine(), unit)).encode()).hexdigest()[:32]
+        key = hashlib.sha256(repr((self.cxx, self.compiler, self._machine, unit)).encode()).hexdigest()[:32]
         path = cache_dir("host") / f"launcher-{key}"
         compiled(path, build)
         return path
@@ -450,9 +479,10 @@ class HostRuntime:
         shared = ("-shared-libasan",) if self._how.preloads and clang else ()
         # Shared memory and the thread's indices are thread_local: found by TLS descriptors, the default elsewhere,
         # instead of function calls.
-        descriptors = ("-mtls-dialect=gnu2",) if platform.machine() == "x86_64" and not clang else ()
+        descriptors = ("-mtls-dialect=gnu2",) if self._machine == "x86_64" and not clang else ()
+        cpu = _EMULATED.get(self._machine, "") if self._emulator else _NATIVE.get(self._machine, "-march=native")
         stack = f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}"
-        return (*_FLAGS, *self._how.flags, stack, *shared, *descriptors)
+        return (*_FLAGS, *filter(None, (cpu,)), *self._how.flags, stack, *shared, *descriptors)
 
     @property
     def _kernel_flags(self) -> tuple[str, ...]:
@@ -540,6 +570,8 @@ def asan_environment() -> dict[str, str]:
     kernels may have constant arrays of the same name.  Raises MissingTool where the compiler has no such library.
     """
     cxx = find_cxx()
+    if compiler_machine(cxx) != platform.machine():
+        raise _another_machine("asan", cxx)
     clang = _is_clang(compiler_version(cxx))
     names = (f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so", "libstdc++.so.6")
     libraries = [_library(cxx, name) for name in names]
@@ -547,6 +579,10 @@ def asan_environment() -> dict[str, str]:
         "LD_PRELOAD": ":".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0:detect_odr_violation=0:detect_stack_use_after_return=0",
     }
+
+
+def _another_machine(build: str, cxx: str) -> MissingTool:
+    return MissingTool(f"the {build} build needs a compiler for this machine's CPU, not {cxx}: set {CXX_VARIABLE}")
 
 
 def _library(cxx: str, name: str) -> str:

@@ -9,10 +9,10 @@ namespace host_cuda {
 
 // A half as the compiler's own 16-bit type stays in a vector register, where conversions work on it; as an integer it
 // would go to another register and back, which a chain of additions waits for.  Older compilers have no such type.
-#if defined(__FLT16_MAX__)
+#if defined(__aarch64__)
+using Binary16 = __fp16;  // g++ has the type _Float16 there from version 13 only, though it defines its limits before
+#elif defined(__FLT16_MAX__)
 using Binary16 = _Float16;
-#elif defined(__aarch64__)
-using Binary16 = __fp16;
 #elif defined(__F16C__)  // every x86-64 CPU since 2013; the builtins spare us the large header of the intrinsics
 using Halves = short __attribute__((vector_size(16)));
 using Floats = float __attribute__((vector_size(16)));
