@@ -12,6 +12,10 @@ UNCLEAR          anything else: a wide interval, too few samples (a longer
 
 The margin stands for run-to-run variation, which the samples of one run do not
 show: two runs of the same program on the same GPU differ.
+
+Where A and B are of different cards, points match whose constants are the
+defaults of their card, whatever their values, and those with the same changed
+ones.
 """
 
 import argparse
@@ -27,7 +31,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.records.faults import fault_of
-from alexconv.records.labels import changed_today, label_of
+from alexconv.records.labels import changed_in, changed_today, device_name, label_of
 from alexconv.records.statistics import FEWEST_FOR_INTERVAL, Ratio, faster, faster_between, ratio_of
 from alexconv.records.store import AXES, Record, Records, identity, read
 
@@ -71,18 +75,25 @@ def compare(
     before: Records, after: Records, figure: str, margin: float = MARGIN, ladder: Ladder = LADDER
 ) -> list[Comparison]:
     """Every point that is ok and timed in both, in the order of the second."""
-    known = timed(before, figure, ladder)
+    of_one_card = models(before) == models(after)
+    known = {matched(record, of_one_card): record for record in timed(before, figure, ladder).values()}
     comparisons = []
-    for name, record in timed(after, figure, ladder).items():
-        if name in known:
-            old = known[name]
+    for record in timed(after, figure, ladder).values():
+        if old := known.get(matched(record, of_one_card)):
             samples = old["samples"][figure], record["samples"][figure]
             verdict, ratio, low, high = judge(*samples, margin)
             if old.get("throttled") or record.get("throttled"):
                 verdict = UNCLEAR
-            label = label_of(record["point"], changed_today(record["point"], ladder))
+            changed = changed_today(record["point"], ladder) if of_one_card else changed_in(record)
+            label = label_of(record["point"], changed)
             comparisons.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
     return comparisons
+
+
+def matched(record: Record, of_one_card: bool) -> str:
+    """By what a point of one file is found in the other."""
+    axes = record["point"] if of_one_card else record["point"] | {"constants": changed_in(record)}
+    return identity(axes)
 
 
 def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
@@ -107,9 +118,18 @@ def left_out(records: Records, ladder: Ladder = LADDER) -> Iterator[str]:
 
 def devices(records: Records) -> str:
     """The names of the devices in a file."""
-    headers = [header for header in records.headers.values() if header["type"] == "device"]
-    names = [str(name) for header in headers if (name := header.get("name") or header.get("backend"))]
+    names = [device_name(header) for header in devices_of(records) if header.get("name") or header.get("backend")]
     return ", ".join(dict.fromkeys(names)) or "an unnamed device"
+
+
+def models(records: Records) -> set[str]:
+    """The same, whoever measured them."""
+    return {str(header.get("name")) for header in devices_of(records)}
+
+
+def devices_of(records: Records) -> list[Record]:
+    """The headers of devices."""
+    return [header for header in records.headers.values() if header["type"] == "device"]
 
 
 @exits_cleanly

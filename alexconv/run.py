@@ -14,9 +14,10 @@ from rich.console import Console
 
 from alexconv import __version__
 from alexconv.cli import display
-from alexconv.cli.display import Conclusion, Progress, listing, plan_table, say_tuned, say_unreadable
+from alexconv.cli.display import Conclusion, Progress, listing, plan_table, say_shared, say_tuned, say_unreadable
 from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_layers
 from alexconv.cli.run_jobs import RunJobs, Tuning, asks_tuning, jobs_of
+from alexconv.cli.sharing import share
 from alexconv.cluster import options as cluster
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
@@ -57,6 +58,7 @@ REFUSALS = (
         ("workload", "layers", "rungs", "transfer", "precision", "data", "set", "tuned", "mix"),
         "not with --study, which determines what runs",
     ),
+    Refusal(lambda options: bool(options.cluster or options.shards), ("share",), "not with --cluster or --shards"),
     *cluster.REFUSALS,
 )
 
@@ -198,6 +200,11 @@ def add_output(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="run only points that FILE lacks, or whose code or GPU has changed",
     )
+    add(
+        "--share",
+        action="store_true",
+        help="also write FILE's points to a file to send, without names of hosts and users (docs/send-your-card.md)",
+    )
     add("--list", action="store_true", help="list the rungs and stop")
     add("--dry-run", action="store_true", help="show points, pieces, memory and launches, and stop")
     add("--verbose", action="store_true", help="a line for each finished point, and a table with a row for each point")
@@ -279,6 +286,8 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
         from alexconv.predict.tables import predict_run
 
         predict_run(say, requested.points, executor.device, file, headers)
+    if options.share:
+        say_shared(say, share(options.out))
     return status
 
 

@@ -29,6 +29,7 @@ from alexconv.reports import (
     readme,
     recording,
     scaling,
+    shared,
     trust,
 )
 from alexconv.reports.elements import Plot, Table
@@ -79,6 +80,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         lambda files: {"comparison": "\n".join(comparison(*files))}, "h200-profile.jsonl", "host/profile.jsonl"
     ),
     "docs/trust.md": trust.parts,
+    "results/shared/README.md": lambda results: shared.parts(files_in(results / "shared")),
 }
 
 

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from alexconv.cli import matrix
 from alexconv.errors import UsageError
+from alexconv.records.labels import device_name
 from alexconv.records.store import Records, read
-from alexconv.reports.measurements import SHORT, card_of, name_of
+from alexconv.reports.measurements import SHORT, card_of
 
 PART = "main-job"
 FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # on a network, which a picture must not use
@@ -32,7 +33,7 @@ def main_job(records: Records, file: str) -> str:
     counts = ", ".join(f"{n} {status}" for status, n in statuses.items())
     return (
         f"With empty caches it took **{end['seconds']:.1f} s** from the start of the process, compilers and CPU "
-        f"references included: {len(of_run)} points ({counts}) on an {name_of(device)} ({card_of(device)}) with "
+        f"references included: {len(of_run)} points ({counts}) on an {device_name(device)} ({card_of(device)}) with "
         f"{host['cores']} CPU cores, commit {str(run.get('commit', '?'))[:SHORT]}; record file `{file}`."
     )
 

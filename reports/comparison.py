@@ -17,7 +17,7 @@ from alexconv.planning.points import layer_range
 from alexconv.planning.transfers import transfer_named
 from alexconv.precisions import PRECISIONS, Goals, Precision
 from alexconv.records.compressed import plain
-from alexconv.records.labels import SEQUENCE_SUFFIX
+from alexconv.records.labels import SEQUENCE_SUFFIX, device_name
 from alexconv.records.statistics import Ratio, Summary, faster_between, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, joined, read_file
 from alexconv.reports.alexnet import WORKLOAD
@@ -34,7 +34,6 @@ from alexconv.reports.measurements import (
     measurements,
     sum_or_none,
 )
-from alexconv.reports.measurements import name_of as device_name
 from alexconv.shapes import WORKLOADS
 
 STRICT = "-strict"  # of the plans without transforms
@@ -336,7 +335,7 @@ class Frontier:
         """Operations per second of the tensor cores in fp16, and the figure's source."""
         if rate := self._ceiling("fp16"):
             return rate, "measured"
-        stated = DATA_SHEET.get(device_name(self.sources[0].device), {}) if self.sources else {}
+        stated = DATA_SHEET.get(str(self.sources[0].device.get("name")), {}) if self.sources else {}
         return stated.get("fp16"), "the data sheet's"
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.precisions import PRECISIONS, LibraryGoals
+from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.goals import at_least
-from alexconv.reports.measurements import SHORT, card_of, name_of
+from alexconv.reports.measurements import SHORT, card_of
 
 OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
 GRAPH, EAGER = "graph_ms", "eager_ms"
@@ -150,7 +151,7 @@ def source(records: Any, rows: Sequence[Record], files: Sequence[Path]) -> str:
     """Where a table's figures come from."""
     devices, runs = ([records.headers[row[kind]] for row in rows] for kind in ("device", "run"))
     facts = (
-        *(f"{name_of(device)} ({card_of(device)}), driver {device.get('driver', '?')}" for device in devices),
+        *(f"{device_name(device)} ({card_of(device)}), driver {device.get('driver', '?')}" for device in devices),
         *(f"torch {run['packages'].get('torch', '?')}" for run in runs),
         *(f"commit {str(run.get('commit', '?'))[:SHORT]}" for run in runs),
     )

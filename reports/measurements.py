@@ -16,7 +16,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.transfers import transfer_named
 from alexconv.precisions import PRECISIONS
 from alexconv.records.faults import fault_of, fault_of_header
-from alexconv.records.labels import changed_in
+from alexconv.records.labels import changed_in, device_name
 from alexconv.records.statistics import Summary, summarize
 from alexconv.records.store import DATA, Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
@@ -53,7 +53,7 @@ class Run:
 
 def card_of(device: Record) -> str:
     """The first part of a card's UUID, or else the device's name."""
-    return "-".join(str(device["uuid"]).split("-")[:2]) if device.get("uuid") else name_of(device)
+    return "-".join(str(device["uuid"]).split("-")[:2]) if device.get("uuid") else device_name(device)
 
 
 NO_RUN = Run("", {}, {}, "")
@@ -502,7 +502,7 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
         if isinstance(record["point"]["layer"], int) and record.get("device") in devices
     ]
     name = device_named(device, [record for record, _ in of_layers], devices)
-    keys = {key for key, header in devices.items() if name_of(header) == name}
+    keys = {key for key, header in devices.items() if device_name(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
     of_uniform = [(record, file) for record, file in of_device if is_uniform(record)]
     every, unusable = usable(of_uniform, records.headers, ladder)
@@ -539,7 +539,7 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
 
 def device_named(name: str | None, records: Sequence[Record], devices: Mapping[str, Record]) -> str:
     """The device of that name, or else the only GPU, or else the host executor; raises UsageError without one."""
-    names = {record["device"]: name_of(devices[record["device"]]) for record in records}
+    names = {record["device"]: device_name(devices[record["device"]]) for record in records}
     timed = {names[record["device"]] for record in records if record.get("samples")}
     known = [names[key] for key in sorted(names)]
     if not known:
@@ -626,11 +626,6 @@ def times_launched(profile: Record, ladder: Ladder) -> int:
     """How many times the profile's rung launches its kernel; 0 if this version has no such kernel."""
     rung = ladder.named.get(profile["point"]["rung"])
     return [launch.entry for launch in rung.launches].count(profile["entry"]) if rung else 0
-
-
-def name_of(device: Record) -> str:
-    """A device's name."""
-    return str(device.get("name") or device.get("backend"))
 
 
 def order(point: Measured) -> tuple[object, ...]:

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from alexconv.records.faults import possible
+from alexconv.records.labels import device_name
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
 from alexconv.reports.elements import Cell, Faster, Section, Table, shown
-from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, name_of
+from alexconv.reports.measurements import SHORT, Measured, Measurements, Run
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
 KILO, GIBIBYTE = 1000, 2**30
@@ -17,7 +18,9 @@ def facts(measurements: Measurements) -> list[tuple[str, str]]:
     """Name and value of everything in the records about machine and software."""
     device = measurements.device
     used = [point.run.card for point in measurements.every]
-    cards = [card for card in dict.fromkeys([*used, *sorted(measurements.cards.values())]) if card != name_of(device)]
+    cards = [
+        card for card in dict.fromkeys([*used, *sorted(measurements.cards.values())]) if card != device_name(device)
+    ]
     entries = [("Device", device_line(device))]
     entries += [("Cards", f"{len(cards)}: {', '.join(cards)}")] if len(cards) > 1 else []
     entries += [("Driver", str(device["driver"]))] if device.get("driver") else []
@@ -39,7 +42,7 @@ def once(texts: Iterable[str]) -> list[str]:
 
 def device_line(device: Record) -> str:
     """Name and size of the device."""
-    parts = [name_of(device) if device.get("name") else f"the {name_of(device)} executor"]
+    parts = [device_name({"name": f"the {device.get('backend')} executor"} | device)]
     if device.get("multiprocessors"):
         parts.append(f"{device['multiprocessors']} multiprocessors")
     if device.get("memory_bytes"):

@@ -7,6 +7,7 @@ import matplotlib
 
 from alexconv.kernels.ladder import LADDER
 from alexconv.planning.peers import GEMM
+from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
 from alexconv.records.store import read
 from alexconv.reports import families
@@ -29,7 +30,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.measurements import Measured, Measurements, measurements, name_of
+from alexconv.reports.measurements import Measured, Measurements, measurements
 from alexconv.reports.peer_kernels import fft_tile
 from alexconv.reports.style import RC, settle, svg_text
 
@@ -54,7 +55,7 @@ def headline(data: Measurements, frontier: Frontier) -> str:
     rows = [row(source, contract) for contract in CLASSES]
     columns = ("class", "five layers", "layer 1", "layers 2 to 5", "ours, ms", "cuDNN, ms")  # a phone shows the first
     what = (
-        f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}, against cuDNN at its best. "
+        f"AlexNet's five convolution layers, {MANY} images, {device_name(source.device)}, against cuDNN at its best. "
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )
@@ -157,7 +158,7 @@ def machine(frontier: Frontier, source: Source) -> str:
     loaded = f" ({min(clocks):,.0f} to {max(clocks):,.0f} back to back)" if clocks else ""
     return (
         f"cuDNN {peer['cudnn']} through torch {peer['torch'].partition('+')[0]}, fastest engine and layout (NCHW or "
-        f"NHWC) per layer; one {name_of(device)}, {device['max_sm_clock_mhz']:,} MHz{loaded}, driver "
+        f"NHWC) per layer; one {device_name(device)}, {device['max_sm_clock_mhz']:,} MHz{loaded}, driver "
         f"{device['driver']}, CUDA {device['toolkit']}; `results/{source.file}`. "
         "[Intervals, layers, other classes](docs/frontier.md)."
     )

@@ -19,7 +19,7 @@ from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
 from alexconv.reports.comparison import DATA_SHEET, MS, TERA
-from alexconv.reports.measurements import Measured, Measurements, name_of
+from alexconv.reports.measurements import Measured, Measurements
 from alexconv.reports.style import canvas, look
 
 ROOM = 2.0  # how far the axes extend beyond the points, as a factor
@@ -50,7 +50,7 @@ def roofs(ceilings: Record | None, device: Record, ladder: Ladder = LADDER) -> l
     Rungs that take several tensor-core products per multiply-add have a roof that much lower.
     """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
-    stated = DATA_SHEET.get(name_of(device), {})
+    stated = DATA_SHEET.get(str(device.get("name")), {})
     known: list[Roof] = []
     for unit, name, products in sorted({kind for rung in ladder if (kind := kind_of(rung))}):
         source = MEASURED if name in measured else STATED

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.records.labels import device_name
 from alexconv.records.store import joined, read_file
 from alexconv.reports import (
     alexnet,
@@ -30,7 +31,7 @@ from alexconv.reports import (
 )
 from alexconv.reports.comparison import Frontier, gathered
 from alexconv.reports.elements import Page, Plot, Section, Table
-from alexconv.reports.measurements import Measurements, layer_numbers, name_of
+from alexconv.reports.measurements import Measurements, layer_numbers
 from alexconv.reports.measurements import measurements as measurements_of
 from alexconv.reports.published import ALEXNET_STUDY
 
@@ -79,7 +80,7 @@ def report_of(files: Sequence[Path], device: str | None = None, ladder: Ladder =
     """The report of record files, of the device whose name has this text; raises UsageError."""
     by_file = {path: read_file(path) for path in files}
     measured = measurements_of(joined(by_file.values()), device, ladder)
-    return compose(measured, gathered(by_file, name_of(measured.device), ladder))
+    return compose(measured, gathered(by_file, device_name(measured.device), ladder))
 
 
 def compose(measurements: Measurements, frontier: Frontier | None = None) -> Report:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from alexconv.kernels.rung import Rung
+from alexconv.records.labels import device_name
 from alexconv.records.store import Record
 from alexconv.reports.comparison import MS
 from alexconv.reports.elements import Cell
-from alexconv.reports.measurements import Measured, Measurements, name_of
+from alexconv.reports.measurements import Measured, Measurements
 from alexconv.reports.roofline import Roof, roof_of, roofs
 
 BUSY = {  # counters in per cent of the hardware's peak, in words
@@ -82,7 +83,7 @@ class Reasons:
     @cached_property
     def predictions(self) -> list[Record]:
         """What was predicted for the device."""
-        name = name_of(self.measurements.device).lower()
+        name = device_name(self.measurements.device).lower()
         return [prediction for prediction in self.measurements.of_type(PREDICTION) if prediction["gpu"] in name]
 
     @cached_property

@@ -23,6 +23,7 @@ from rich.text import Text
 
 from alexconv.cli import matrix
 from alexconv.cli.matrix import milliseconds
+from alexconv.cli.sharing import SharedFile
 from alexconv.kernels.ladder import Ladder
 from alexconv.measuring.runner import Runner, Skip
 from alexconv.messages import plural
@@ -261,6 +262,13 @@ def say_unreadable(say: Console, file: RecordFile) -> None:
     """Says how many lines of a record file are unreadable, if any."""
     if lines := file.previous.unreadable:
         say.print(f"{file.path}: {len(lines)} unreadable line(s), left as they are", soft_wrap=True)
+
+
+def say_shared(say: Console, shared: SharedFile) -> None:
+    """Names the file to send, and what is not in it."""
+    left_out = f"; left out, since they are not this project's: {', '.join(shared.left_out)}" if shared.left_out else ""
+    text = f"to send: {shared.path}, {plural(shared.points, 'point')}{left_out}. How: docs/send-your-card.md"
+    say.print(text, soft_wrap=True, markup=False)
 
 
 def result_tables(console: Console, records: Sequence[Record], ladder: Ladder) -> None:

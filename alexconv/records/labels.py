@@ -8,6 +8,7 @@ from alexconv.records.store import DATA, Record
 from alexconv.shapes import WORKLOADS, Conv
 
 SEQUENCE_SUFFIX = "-together"  # ends the name of a sequence of layers
+SHARED = "shared"  # the field of a device's header that says that others measured it
 
 
 def changed_constants(
@@ -60,3 +61,9 @@ def of_data(data: str) -> str:
 def data_of(record: Record) -> str:
     """The data set of a record; older records, which lack it, are of uniform data."""
     return str(record["point"].get(DATA, UNIFORM))
+
+
+def device_name(device: Record) -> str:
+    """A device's name, which tells a card that others measured from this project's."""
+    name = str(device.get("name") or device.get("backend"))
+    return f"{name} (shared)" if device.get(SHARED) is True else name
