@@ -124,14 +124,19 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Gpu:
-    """A GPU by the name of its file; raises UsageError."""
+    """A GPU by the name of its file; raises UsageError.
+
+    What a file does not have is that of the GPU that it is ``like``.
+    """
     path = FOLDER / f"{name}.toml"
     if name not in names():
         raise UsageError(f"unknown GPU '{name}': choose from {', '.join(names())}")
     data = tomllib.loads(path.read_text())
+    like = load(data["like"]).values if "like" in data else {}
     sections = {key: section for key, section in data.items() if isinstance(section, dict)}
     values = {
-        key: {parameter: entry["value"] for parameter, entry in section.items()} for key, section in sections.items()
+        key: {**like.get(key, {}), **{parameter: entry["value"] for parameter, entry in sections.get(key, {}).items()}}
+        for key in (*like, *(section for section in sections if section not in like))
     }
     return Gpu(name, data["name"], tuple(data["capability"]), data["tested"], values)
 

@@ -124,6 +124,20 @@ def test_every_number_of_a_gpu_has_a_source(name):
                 assert len(entry["source"]) >= 3
 
 
+def test_a_gpu_like_another_differs_only_where_its_file_says():
+    like, other = gpu.load("h100"), gpu.load("h200")
+    differing = {
+        f"{section}.{name}"
+        for section, values in other.values.items()
+        for name, value in values.items()
+        if like.values[section][name] != value
+    }
+    memory = {"device.l2_bytes", "device.dram_bytes_per_s", "device.dram_write_bytes_per_s"}
+    slices = {"memory.store_sector_cycles", "memory.reduction_sector_cycles"}
+    assert differing == memory | slices | {"accuracy.below", "accuracy.above"}
+    assert like["device.l2_bytes"] * 6 == other["device.l2_bytes"] * 5
+
+
 def issued(*lines: str, threads: int = 64) -> list[float]:
     """How often each instruction of a program is issued by one block; a line that ends with a colon is a label."""
     control = 0b000000_111_111_0_0100 << 41
