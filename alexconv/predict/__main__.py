@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
     add("--sass", action="store_true", help="show each kernel's machine code, with predicted cycles and source lines")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add("--resume", action="store_true", help="predict only points that FILE lacks")
     add(
         "--compare",
         nargs="+",
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = read(options.compare) if options.compare else None
     points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
-    known = accuracy.predictions_in(file.previous) if measured else {}
+    known = accuracy.predictions_in(file.previous) if measured or options.resume else {}
     wanted = [point for point in points if accuracy.identity(point.axes()) not in known]
     headers = environment.write_headers(
         file, {"gpu": chosen.key, "name": chosen.name}, command_line(MODULE, arguments), method="predicted"

@@ -52,7 +52,7 @@ PARAMETERS = (
     "latency_mbarrier",
     "latency_tma",  # of a copy, beyond L2's
     "latency_hgmma",  # from a product's end to its accumulators
-    "hgmma_columns",  # of a warpgroup's product in a cycle, K = 16
+    "hgmma_columns",  # of a warpgroup's product in a cycle: K = 16 of fp16, 8 of tf32
     "tma_sector",  # cost at L2 of a copy's sector, relative to a load's
     "operands_read",
     "branch_taken",

@@ -155,7 +155,7 @@ inline double Multiprocessor::multiply(int q, const Instruction& i)
 
 inline void Multiprocessor::multiply_together(Warp& w, const Instruction& i, int q)
 {
-    const double cycles = double(i.bytes) / p(P_HGMMA_COLUMNS) * (i.has(MODIFIER_TF32) ? 2 : 1);
+    const double cycles = double(i.bytes) / p(P_HGMMA_COLUMNS);
     tensor_free[q] = std::max(now, tensor_free[q]) + cycles;
     count[C_PIPE_FIRST + PIPE_TENSOR] += cycles;
     w.product = tensor_free[q] + p(P_LATENCY_HGMMA);
