@@ -260,8 +260,8 @@ def data_set(name: str) -> DataSet:
     return DATA_SETS[name]
 
 
-def _generator(*key: object) -> Generator:
-    """The generator of a key."""
+def keyed_generator(*key: object) -> Generator:
+    """The counter-based generator of a key, the same in every process."""
     digest = hashlib.sha256("/".join(map(str, (STREAM, *key))).encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
@@ -282,7 +282,7 @@ def images(
 
     def fill(places: slice) -> None:
         for i in range(last - first)[places]:
-            x[i, :, *inner] = make(_generator(*key, "image", first + i), shape, first + i)
+            x[i, :, *inner] = make(keyed_generator(*key, "image", first + i), shape, first + i)
 
     each_slice(fill, last - first, AT_ONCE // prod(shape))
     return x
@@ -290,9 +290,9 @@ def images(
 
 def filters(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:
     """A layer's filters: float32 ``[M][C][R][S]``."""
-    return data_set(data).filters(_generator(*_key(workload, layer, seed, data), "filters"), conv)
+    return data_set(data).filters(keyed_generator(*_key(workload, layer, seed, data), "filters"), conv)
 
 
 def biases(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:
     """A bias for each filter, float32 ``[M]``, uniform in [-1, 1) for every data set."""
-    return uniform(_generator(*_key(workload, layer, seed, data), "biases"), (conv.M,))
+    return uniform(keyed_generator(*_key(workload, layer, seed, data), "biases"), (conv.M,))

@@ -52,6 +52,10 @@ from alexconv.records.store import Record, RecordFile
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
+NOT_OF_NETWORKS = (
+    *("workload", "layers", "transfer", "data", "set", "tuned", "study", "together", "mix", "resume", "predict"),
+    *("sustained", "share", "shards", "cluster"),
+)
 REFUSALS = (
     Refusal(
         lambda options: options.study is not None,
@@ -59,6 +63,8 @@ REFUSALS = (
         "not with --study, which determines what runs",
     ),
     Refusal(lambda options: bool(options.cluster or options.shards), ("share",), "not with --cluster or --shards"),
+    Refusal(lambda options: options.network is not None, NOT_OF_NETWORKS, "not with --network"),
+    Refusal(lambda options: options.network is None, ("schedule",), "only with --network"),
     *cluster.REFUSALS,
 )
 
@@ -115,6 +121,18 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
     add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
     add("--study", metavar="NAME", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
     add_peers(group)
+    add(
+        "--network",
+        type=comma_separated,
+        metavar="LIST",
+        help="whole networks instead of layers, or all: docs/whole-networks.md",
+    )
+    add(
+        "--schedule",
+        type=comma_separated,
+        metavar="LIST",
+        help="with --network: how its stages are launched, or all (default: the fastest)",
+    )
 
 
 def add_peers(group: argparse._ArgumentGroup) -> None:
@@ -258,6 +276,10 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
     """Runs the points on this machine, in this process; returns the exit status."""
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
+    if options.network:
+        from alexconv.networks.command import run_networks
+
+        return run_networks(say, options, ladder, executor, command)
     requested = jobs_of(options, ladder, executor, tuning_for(options))
     say_tuned(say, requested.tuned, len(requested.points))
     if options.shard:

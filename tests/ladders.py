@@ -13,9 +13,9 @@ def ladder_with(*rungs: Rung) -> Ladder:
     return Ladder({**RUNGS, **{rung.name: rung for rung in rungs}}.values())
 
 
-def planted(name: str, right: str, wrong: str, folder: Path) -> Rung:
-    """A rung with copies of its sources in ``folder``, in which ``wrong`` replaces ``right``."""
-    rung, found = RUNGS[name], 0
+def planted(name: str | Rung, right: str, wrong: str, folder: Path) -> Rung:
+    """A rung, or the ladder's of that name, with copies of its sources in which ``wrong`` replaces ``right``."""
+    rung, found = RUNGS[name] if isinstance(name, str) else name, 0
     for file in source_files(rung.path):
         text = file.read_text()
         found += right in text

@@ -15,6 +15,7 @@ from alexconv.kernels.common.planes import outputs_per_thread
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, MAX_BLOCK, MICRO_BATCH, Rung, defines
+from alexconv.kernels.stages.ladder import STAGE_RUNGS
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import WORKLOADS, Conv
@@ -49,8 +50,8 @@ each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 
 def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
     files = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.cu"))
-    assert sorted(rung.file for rung in LADDER) == files
-    assert all(rung.path.parent.name == rung.family for rung in LADDER)
+    assert sorted([*(rung.file for rung in LADDER), *{rung.file for rung in STAGE_RUNGS}]) == files
+    assert all(rung.path.parent.name == rung.family for rung in (*LADDER, *STAGE_RUNGS))
 
 
 @pytest.mark.parametrize("table", [RUNGS, ALIASES, TRANSFER_ALIASES])

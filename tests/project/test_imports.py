@@ -37,8 +37,10 @@ MAY_IMPORT = {
     "grade": "kernels compiling cpu_reference records planning executors measuring own check cli",
     "library": "kernels compiling records planning executors tune",
     "accuracy": "kernels cpu_reference records planning executors measuring own cli",
+    "networks": "kernels cpu_reference records planning executors measuring tune cli",
     "commands": (
-        "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade cli"
+        "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade networks "
+        "cli"
     ),
     "reports": "kernels records planning predict own grade cli",
 }
@@ -111,7 +113,19 @@ def test_no_permission_is_unused(part):
 def test_a_run_loads_no_app_that_it_was_not_asked_for():
     command = "import sys, alexconv.run; print(*(name for name in sys.modules if name.startswith('alexconv.')))"
     loaded = subprocess.check_output([sys.executable, "-c", command], text=True, cwd=CHECKOUT).split()
-    apps = {"cluster", "tune", "profile", "check", "grade", "predict", "library", "accuracy", "own", "reports"}
+    apps = {
+        "cluster",
+        "tune",
+        "profile",
+        "check",
+        "grade",
+        "predict",
+        "library",
+        "accuracy",
+        "networks",
+        "own",
+        "reports",
+    }
     of_apps = {name for name in loaded if part_of(name) in apps and MODULES[name].name != "__init__.py"}
     assert of_apps == {"alexconv.cluster.options", "alexconv.own.folders"}, "whose options a run has"
     assert not {"alexconv.measuring.torch_peers", "alexconv.executors.cuda.graphs"}.intersection(loaded)

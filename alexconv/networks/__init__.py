@@ -1,0 +1,5 @@
+"""Whole networks, images in, scores out: ``alexconv.networks.load`` and ``alexconv run --network``."""
+
+from alexconv.networks.loaded import LoadedNetwork, load
+
+__all__ = ["LoadedNetwork", "load"]

@@ -1,0 +1,229 @@
+"""Runs networks: plan, run, check every stage, and only then time.  Each result is one record of type ``network``."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from alexconv.errors import AlexconvError
+from alexconv.executors.interface import Executor
+from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.measuring.runner import DIGITS, FAILURES
+from alexconv.networks.checks import COMPARED, checked_stages, exact_scores
+from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
+from alexconv.networks.plan import AUTO, NetworkPlan, plan_network
+from alexconv.networks.schedules import Schedule
+from alexconv.networks.stages import Values
+from alexconv.networks.tables import Network
+from alexconv.networks.weights import Weights, generated, images
+from alexconv.planning.planner import DoesNotFit
+from alexconv.precisions import PRECISIONS
+from alexconv.records.store import Record
+
+PEER_ERROR = 4  # margin of a peer's scores: its stages are not checked apart
+
+
+@dataclass(frozen=True)
+class NetworkPoint:
+    """A network to run: ``rungs`` is a rung's name or ``auto``, of a peer its name; a peer's schedule is its graph."""
+
+    network: Network
+    N: int
+    precision: str
+    schedule: Schedule
+    rungs: str = AUTO
+
+    def axes(self) -> Record:
+        """The point as a record holds it."""
+        named = {"network": self.network.name, "schedule": self.schedule.name}
+        return {**named, "N": self.N, "precision": self.precision, "rungs": self.rungs}
+
+    def label(self) -> str:
+        """The point in a few words."""
+        return f"{self.network.name} N={self.N} {self.precision} {self.schedule.name} {self.rungs}"
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Settings that apply to all points of a run."""
+
+    seconds: float
+    seed: int = 0
+    memory_budget: int | None = None
+    timed: bool = True
+    stages: bool = False  # whether stages are timed apart
+
+
+class NetworkRunner:
+    """Turns points into records on one executor, with generated images and weights."""
+
+    def __init__(self, executor: Executor, settings: NetworkSettings, ladder: Ladder = LADDER) -> None:
+        self.executor, self.settings, self.ladder = executor, settings, ladder
+        self._weights: tuple[str, Weights] | None = None
+        self._images: tuple[str, Values] | None = None
+
+    def weights(self, network: Network) -> Weights:
+        """The generated weights of a network; the last network's are kept."""
+        if self._weights is None or self._weights[0] != network.name:
+            self._weights = network.name, generated(network, self.settings.seed)
+        return self._weights[1]
+
+    def images(self, network: Network, N: int) -> Values:
+        """The first N images."""
+        if self._images is None or self._images[0] != network.name or len(self._images[1]) < N:
+            self._images = network.name, images(network, 0, N, self.settings.seed)
+        return self._images[1][:N]
+
+    def plan(self, point: NetworkPoint) -> NetworkPlan:
+        """The point's plan; raises DoesNotFit."""
+        return plan_network(
+            self.executor,
+            point.network,
+            self.weights(point.network),
+            point.schedule,
+            point.N,
+            point.precision,
+            point.rungs,
+            self.settings.memory_budget,
+            self.ladder,
+        )
+
+    def record(self, point: NetworkPoint) -> Record:
+        """Runs one point; a fault of the point itself becomes its status, never an exception."""
+        record: Record = {"point": point.axes(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            measured = self._peer(point) if point.rungs in NETWORK_PEERS else self._own(point)
+        except DoesNotFit as reason:
+            measured = {"status": "skipped", "reason": str(reason)}
+        except AlexconvError as error:
+            if type(error) not in FAILURES:
+                raise
+            measured = {"status": FAILURES[type(error)], "reason": str(error)}
+        return {**record, **measured}
+
+    def _own(self, point: NetworkPoint) -> Record:
+        plan, x = self.plan(point), self.images(point.network, point.N)
+        with opened(self.executor, plan) as network:
+            runs = [
+                checked_stages(plan, x[first:last], network.stage_outputs, generated=True)
+                for first, last in plan.pieces
+            ]
+            stages = [
+                max(errors, key=lambda error: not_a_number_last(error.of_bound))
+                for errors in zip(*(run[0] for run in runs), strict=True)
+            ]
+            whole = max((run[1] for run in runs), key=lambda end: not_a_number_last(end.of_bound))
+            facts: Record = {
+                "layout": plan.layout,
+                "pieces": len(plan.pieces),
+                "images_per_piece": plan.images_per_piece,
+                "device_bytes": plan.device_bytes(plan.images_per_piece),
+                "macs": point.network.macs(point.N),
+                "stages": [
+                    {**asdict(error), "constants": dict(step.bound.constants)}
+                    for error, step in zip(stages, plan.steps, strict=True)
+                ],
+                "end_to_end": asdict(whole),
+            }
+            wrong = [error.stage for error in stages if not error.passes]
+            if wrong or not whole.passes:
+                where = f"stage {wrong[0]} exceeds its bound" if wrong else "the scores exceed their bound"
+                return {**facts, "status": "wrong", "reason": where}
+            if not np.array_equal(network.scores(x[: plan.images_per_piece]), runs[0][2], equal_nan=True) and not any(
+                step.bound.rung.order_varies for step in plan.steps
+            ):
+                return {
+                    **facts,
+                    "status": "wrong",
+                    "reason": "the schedule's scores differ from those of single stages",
+                }
+            if self.executor.measures and self.settings.timed:
+                samples, more = network.measure(x, self.settings.seconds, stages=self.settings.stages)
+                facts |= {"samples": rounded(samples), **more}
+                for stage, times in zip(facts["stages"], facts.pop("stage_samples", ()), strict=False):
+                    stage["samples"] = rounded(times)
+        return {**facts, "status": "ok"}
+
+    def _peer(self, point: NetworkPoint) -> Record:
+        """A peer's record: its scores are compared with float64 as this project's are, end to end."""
+        x, peer = self.images(point.network, point.N), NETWORK_PEERS[point.rungs]
+        network = TorchNetwork(self.executor, point.network, self.weights(point.network), peer, point.precision, x)
+        try:
+            compared = min(point.N, COMPARED)
+            error = relative_error(network.scores()[:compared], self._exact(point, compared))
+            facts: Record = {"end_to_end": {"images": compared, "error": error}, "peer": peer.name}
+            allowed = self.allowed_error(point)
+            if not error <= allowed:
+                return {
+                    **facts,
+                    "status": "wrong",
+                    "reason": f"the scores are off by {error:.1e}, allowed is {allowed:.1e}",
+                }
+            if peer.compiled:
+                facts["compile_seconds"] = round(network.compile_seconds, 1)
+            if self.settings.timed:
+                samples, more = network.measure(self.settings.seconds)
+                facts |= {"samples": rounded(samples), **more}
+        finally:
+            network.close()
+        return {**facts, "status": "ok"}
+
+    def _exact(self, point: NetworkPoint, compared: int) -> Values:
+        return exact_scores(self.plan(replace(point, rungs=AUTO)), self.images(point.network, compared))
+
+    @staticmethod
+    def allowed_error(point: NetworkPoint) -> float:
+        """The largest relative error of a peer's scores: the sum of its products' tolerances, times PEER_ERROR."""
+        precision = PRECISIONS[point.precision]
+        return PEER_ERROR * sum(precision.tolerance(stage.shape.K) for stage in point.network.weighted)
+
+
+def relative_error(scores: Values, due: Values) -> float:
+    """The largest 2-norm of an image's error over that of its scores; NaN where a score is."""
+    error, size = (
+        np.sqrt(np.square(v.reshape(len(v), -1).astype(np.float64)).sum(axis=1)) for v in (scores - due, due)
+    )
+    return float(np.max(error / size))
+
+
+def not_a_number_last(value: float) -> tuple[bool, float]:
+    """A sorting key by which NaN is the largest."""
+    return bool(np.isnan(value)), value
+
+
+def rounded(samples: dict[str, list[float]]) -> Record:
+    """Samples to DIGITS of a millisecond."""
+    return {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
+
+
+def opened_network(executor: Executor, plan: NetworkPlan) -> Any:
+    """The network with its arrays, until it is closed."""
+    return OPENERS[executor.name](executor, plan)
+
+
+@contextmanager
+def opened(executor: Executor, plan: NetworkPlan) -> Iterator[Any]:
+    """A planned network with its arrays, on the executor that it was planned for."""
+    network = opened_network(executor, plan)
+    try:
+        yield network
+    finally:
+        network.close()
+
+
+def _on_cuda(executor: Any, plan: NetworkPlan) -> Any:
+    from alexconv.networks.on_cuda import CudaNetwork  # PyCUDA is imported only when used
+
+    return CudaNetwork(executor, plan)
+
+
+def _on_host(executor: Any, plan: NetworkPlan) -> Any:
+    from alexconv.networks.on_host import HostNetwork
+
+    return HostNetwork(executor, plan)
+
+
+OPENERS: dict[str, Callable[[Any, NetworkPlan], Any]] = {"cuda": _on_cuda, "host": _on_host}

@@ -1,0 +1,207 @@
+"""A planned network on a GPU: its arrays, its launches on one stream or as a graph, and their times."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from alexconv.errors import LaunchError, Untrusted
+from alexconv.executors.cuda.buffers import CANARY, GUARD_BYTES, guards
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.interface import NAN_BYTE, Values
+from alexconv.executors.sampling import Samples, repeat
+from alexconv.kernels.rung import BIAS
+from alexconv.networks.plan import IMAGES, NetworkPlan, Step, as_stored
+from alexconv.planning.layouts import from_study, to_study
+from alexconv.records.store import Record
+
+STAGE_SECONDS = 0.02  # of samples for each stage
+
+
+class CudaNetwork:
+    """The arrays and programs of a plan on a GPU; raises CompileError, OutOfMemory and LaunchError."""
+
+    def __init__(self, executor: CudaExecutor, plan: NetworkPlan) -> None:
+        self.plan, self._executor, self._gpu = plan, executor, executor.gpu
+        self._driver, self._stream = self._gpu.driver, self._gpu.stream
+        self._allocations: list[tuple[Any, int, str]] = []
+        self._on_host: list[Values] = []
+        self._sizes = plan.sizes(plan.images_per_piece)
+        with self._errors():
+            self._gpu.flush()  # allocates the flush buffer before the arrays of the plan
+            self._addresses = {name: self._allocate(name, nbytes) for name, nbytes in self._sizes.items()}
+        self._programs = [executor.load(step.bound) for step in plan.steps]
+        with self._errors():
+            for step, program in zip(plan.steps, self._programs, strict=True):
+                if step.parameters:
+                    w, bias = as_stored(step, plan)
+                    for name, values in (("w", w), (BIAS, bias)):
+                        if values is not None and name in step.arrays:
+                            self._driver.memcpy_htod(self._addresses[step.arrays[name]], values)
+                program.prepare(self._of(step), self._stream)
+            self._stream.synchronize()
+
+    def _errors(self) -> Any:
+        return self._gpu.errors(self.plan.network.name)
+
+    def _allocate(self, name: str, nbytes: int) -> int:
+        """Address of an array between guard zones, filled with NaN."""
+        allocation = self._driver.mem_alloc(GUARD_BYTES + nbytes + GUARD_BYTES)
+        self._allocations.append((allocation, nbytes, name))
+        for zone in guards(int(allocation), nbytes):
+            self._driver.memset_d8(zone, CANARY, GUARD_BYTES)
+        self._driver.memset_d8(int(allocation) + GUARD_BYTES, NAN_BYTE, nbytes)
+        return int(allocation) + GUARD_BYTES
+
+    def _check_guards(self) -> None:
+        content = np.empty(GUARD_BYTES, np.uint8)
+        for allocation, nbytes, name in self._allocations:
+            for zone in guards(int(allocation), nbytes):
+                self._driver.memcpy_dtoh(content, zone)
+                if (content != CANARY).any():
+                    raise LaunchError(f"{self.plan.network.name}: a kernel stored beside the array {name}")
+
+    def _of(self, step: Step) -> dict[str, int]:
+        return {name: self._addresses[array] for name, array in step.arrays.items()}
+
+    def _as_taken(self, images: Values) -> Values:
+        """Images in the network's type and layout, contiguous."""
+        return np.ascontiguousarray(from_study(images.astype(self.plan.dtype, copy=False), self.plan.layout))
+
+    def _enqueue_step(self, number: int, images: int, *, pdl: bool = False) -> None:
+        step, program = self.plan.steps[number], self._programs[number]
+        program.enqueue(images, self._of(step), self._stream, pdl=pdl)
+
+    def enqueue(self, images: int) -> None:
+        """Enqueues all stages over a piece whose images are on the device; the host waits if the schedule says so."""
+        schedule = self.plan.schedule
+        for number in range(len(self.plan.steps)):
+            self._enqueue_step(number, images, pdl=schedule.dependent and number > 0)
+            if schedule.waits:
+                self._stream.synchronize()
+
+    def stage_outputs(self, images: Values) -> Iterator[Values]:
+        """Each stage's outputs ``[n][M][E][F]``, of images ``[n][C][H][W]``, at most a piece, as they are computed."""
+        with self._errors():
+            self._driver.memcpy_htod(self._addresses[IMAGES], self._as_taken(images))
+            for number, step in enumerate(self.plan.steps):
+                y = np.empty(step.bound.rung.y_shape(step.bound.conv, len(images)), self.plan.dtype)
+                if step.arrays["x"] != step.output:
+                    self._driver.memset_d8(self._addresses[step.output], NAN_BYTE, self._sizes[step.output])
+                self._enqueue_step(number, len(images))
+                self._stream.synchronize()
+                self._driver.memcpy_dtoh(y, self._addresses[step.output])
+                yield to_study(y, step.bound.rung.layout)
+            self._check_guards()
+
+    def scores(self, images: Values) -> Values:
+        """The last stage's outputs of images, at most a piece, launched as the schedule says."""
+        with self._errors():
+            self._driver.memcpy_htod(self._addresses[IMAGES], self._as_taken(images))
+            self.enqueue(len(images))
+            self._stream.synchronize()
+            return self._downloaded(len(images))
+
+    def _downloaded(self, images: int) -> Values:
+        last = self.plan.steps[-1]
+        y = np.empty(last.bound.rung.y_shape(last.bound.conv, images), self.plan.dtype)
+        self._driver.memcpy_dtoh(y, self._addresses[last.output])
+        return to_study(y, last.bound.rung.layout)
+
+    def measure(self, images: Values, seconds: float, *, stages: bool) -> tuple[Samples, Record]:
+        """Samples in ms per batch, and facts for the record; ``stages``: the times of each stage apart, too.
+
+        ``kernel`` is the whole between two events, hot, ``kernel_cold`` likewise; ``latency`` from an idle device to
+        the scores in its memory by the host's clock; ``h2d`` and ``d2h`` are the copies, ``total`` is from host arrays,
+        page-locked, to host arrays.  Raises Untrusted where the timed launches do not compute what they did before.
+        """
+        plan = self.plan
+        due = self.scores(images[: plan.images_per_piece])
+        with self._errors(), ExitStack() as stack:
+            sizes = {last - first for first, last in plan.pieces}
+            launches: dict[int, Callable[[], None]] = {count: partial(self.enqueue, count) for count in sizes}
+            if plan.schedule.graph:
+                for count in sizes:
+                    self.enqueue(count)  # encodes tensor maps, which a capture forbids
+                self._stream.synchronize()
+                launches = {count: stack.enter_context(self._gpu.recorded(self._captured(count))) for count in sizes}
+            pieces = [launches[last - first] for first, last in plan.pieces]
+            self._driver.memcpy_htod(self._addresses[IMAGES], self._as_taken(images[: plan.images_per_piece]))
+            samples = self._executor.time(pieces, seconds)
+            facts: Record = self._executor.under_load(pieces, samples, warm_ms=0)
+            samples |= repeat(partial(self._latency, pieces), seconds)
+            pieces[0]()
+            self._stream.synchronize()
+            self._compare(due, self._downloaded(len(due)))
+            if stages:
+                facts["stage_samples"] = self._stage_samples()
+            samples |= self._transfers(images, pieces, due, seconds)
+            self._check_guards()
+        return samples, facts
+
+    def _captured(self, images: int) -> Callable[[Any], None]:
+        return lambda stream: self.enqueue(images)
+
+    def _captured_step(self, number: int, images: int) -> Callable[[Any], None]:
+        return lambda stream: self._enqueue_step(number, images)
+
+    def _latency(self, pieces: Sequence[Callable[[], None]]) -> dict[str, float]:
+        self._stream.synchronize()
+        begin = perf_counter()
+        for enqueue in pieces:
+            enqueue()
+        self._stream.synchronize()
+        return {"latency": (perf_counter() - begin) * 1e3}
+
+    def _compare(self, due: Values, scores: Values) -> None:
+        varies = any(step.bound.rung.order_varies for step in self.plan.steps)
+        if not varies and not np.array_equal(due, scores, equal_nan=True):
+            raise Untrusted("the timed launches compute other scores than those that were checked")
+
+    def _stage_samples(self) -> list[Samples]:
+        """Samples in ms of each stage alone, hot and cold, over the first piece."""
+        images, samples = self.plan.images_per_piece, list[Samples]()
+        for number in range(len(self.plan.steps)):
+            with self._gpu.recorded(self._captured_step(number, images)) as launch:
+                samples.append(self._executor.time([launch], STAGE_SECONDS))
+        return samples
+
+    def _transfers(self, images: Values, pieces: Sequence[Callable[[], None]], due: Values, seconds: float) -> Samples:
+        """Samples of the copies and of the total, between page-locked arrays."""
+        memory, last = self._gpu.host_memory, self.plan.steps[-1]
+        x = self._as_taken(images)
+        inputs = memory.take(x.shape, x.dtype, page_locked=True)
+        inputs[:] = x
+        scores = memory.take(last.bound.rung.y_shape(last.bound.conv, len(x)), x.dtype, page_locked=True)
+
+        def once() -> dict[str, float]:
+            marks, begin = [], perf_counter()
+            for (first, end), enqueue in zip(self.plan.pieces, pieces, strict=True):
+                start = self._gpu.mark(self._stream)
+                self._driver.memcpy_htod_async(self._addresses[IMAGES], inputs[first:end], self._stream)
+                copied = self._gpu.mark(self._stream)
+                enqueue()
+                computed = self._gpu.mark(self._stream)
+                self._driver.memcpy_dtoh_async(scores[first:end], self._addresses[last.output], self._stream)
+                marks.append((start, copied, computed, self._gpu.mark(self._stream)))
+            self._stream.synchronize()
+            total = (perf_counter() - begin) * 1e3
+            h2d = sum(float(copied.time_since(start)) for start, copied, _, _ in marks)
+            d2h = sum(float(ended.time_since(computed)) for _, _, computed, ended in marks)
+            return {"h2d": h2d, "d2h": d2h, "total": total}
+
+        samples = repeat(once, seconds)
+        self._compare(due, to_study(scores, last.bound.rung.layout)[: len(due)])
+        memory.give_back(inputs, page_locked=True)
+        memory.give_back(scores, page_locked=True)
+        return samples
+
+    def close(self) -> None:
+        """Frees the arrays; after a fault that destroyed the context there is nothing left to free."""
+        for allocation, _, _ in self._allocations:
+            with suppress(self._driver.Error):
+                allocation.free()
+        self._allocations.clear()

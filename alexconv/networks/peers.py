@@ -1,0 +1,154 @@
+"""torch's networks with the same stages and weights, in one CUDA graph, checked and timed like this project's."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+from alexconv.errors import LaunchError, OutOfMemory
+from alexconv.executors.interface import Values
+from alexconv.executors.sampling import Samples, repeat
+from alexconv.measuring.torch_peers import ALL_ENGINES, WARM_UPS, first_line, import_torch
+from alexconv.networks.stages import MaxPooling, Normalization, Product, Softmax
+from alexconv.networks.tables import Network
+from alexconv.networks.weights import Weights
+from alexconv.precisions import PRECISIONS
+from alexconv.records.store import Record
+
+
+@dataclass(frozen=True)
+class NetworkPeer:
+    """torch's eager operators, or its compiler's kernels, on one layout."""
+
+    name: str
+    layout: str
+    compiled: bool = False
+
+
+NETWORK_PEERS: Mapping[str, NetworkPeer] = MappingProxyType(
+    {
+        peer.name: peer
+        for peer in (
+            NetworkPeer("torch-nchw", "nchw"),
+            NetworkPeer("torch-nhwc", "nhwc"),
+            NetworkPeer("torch-compile", "nhwc", compiled=True),
+        )
+    }
+)
+
+
+def forward_of(torch: Any, network: Network, weights: Weights, dtype: Any, memory: Any) -> Callable[[Any], Any]:
+    """The network as a function of images on the device, of torch's own operators."""
+    functional, operations = torch.nn.functional, []
+
+    def on_device(values: Values | None) -> Any:
+        if values is None:
+            return None
+        array = torch.from_numpy(values).to("cuda", dtype)
+        return array.contiguous(memory_format=memory) if array.ndim == 4 else array
+
+    for stage, parameters in zip(network.stages, weights, strict=True):
+        conv = stage.shape
+        if isinstance(stage, Product):
+            assert parameters
+            linear = stage.planes is not None
+            w = on_device(parameters.w.reshape(conv.M, -1) if linear else parameters.w)
+            bias, relu = on_device(parameters.bias), conv.relu
+            terms = {"stride": conv.strides, "padding": (conv.top, conv.left), "groups": conv.groups}
+
+            def product(x: Any, w: Any = w, bias: Any = bias, terms: Any = terms, relu: bool = relu) -> Any:
+                y = functional.linear(x.flatten(1), w, bias) if w.ndim == 2 else functional.conv2d(x, w, bias, **terms)
+                return functional.relu(y, inplace=True) if relu else y
+
+            operations.append(product)
+        elif isinstance(stage, Normalization):
+            alpha = stage.alpha * stage.window  # torch divides it by the window
+            operations.append(
+                partial(functional.local_response_norm, size=stage.window, alpha=alpha, beta=0.75, k=stage.k)
+            )
+        elif isinstance(stage, MaxPooling):
+            operations.append(partial(functional.max_pool2d, kernel_size=conv.R, stride=conv.U))
+        elif isinstance(stage, Softmax):
+            operations.append(partial(torch.softmax, dim=1))
+
+    def forward(x: Any) -> Any:
+        for operation in operations:
+            x = operation(x)
+        return x
+
+    return forward
+
+
+class TorchNetwork:
+    """A peer's network for a batch, captured in a graph; raises MissingTool, OutOfMemory and LaunchError."""
+
+    def __init__(
+        self, executor: Any, network: Network, weights: Weights, peer: NetworkPeer, precision: str, images: Values
+    ) -> None:
+        self._torch = torch = import_torch(executor)
+        self._executor, self._peer = executor, peer
+        self._settings(PRECISIONS[precision].torch if precision != "fp16" else "ieee")
+        dtype = getattr(torch, PRECISIONS[precision].dtype)
+        memory = torch.channels_last if peer.layout == "nhwc" else torch.contiguous_format
+        self._stream = torch.cuda.ExternalStream(executor.gpu.stream.handle, device=executor.gpu.number)
+        self._graph = torch.cuda.CUDAGraph()
+        self.compile_seconds = 0.0
+        try:
+            with torch.cuda.device(executor.gpu.number), torch.no_grad(), torch.cuda.stream(self._stream):
+                self._x = torch.from_numpy(images).to("cuda", dtype).contiguous(memory_format=memory)
+                forward = forward_of(torch, network, weights, dtype, memory)
+                if peer.compiled:
+                    forward = torch.compile(forward, mode="max-autotune-no-cudagraphs")
+                begin = perf_counter()
+                for _ in range(WARM_UPS):
+                    forward(self._x)
+                torch.cuda.synchronize()
+                self.compile_seconds = perf_counter() - begin if peer.compiled else 0.0
+                with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="relaxed"):
+                    self._y = forward(self._x)
+        except torch.cuda.OutOfMemoryError as error:
+            raise OutOfMemory(f"{peer.name}: {first_line(error)}") from None
+        except Exception as error:  # the compiler raises errors of many kinds
+            raise LaunchError(f"{peer.name}: {first_line(error)}") from None
+
+    def _settings(self, fp32: str) -> None:
+        backends = self._torch.backends
+        self._before = backends.cudnn.benchmark, backends.cudnn.benchmark_limit
+        self._classes = backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision
+        backends.cudnn.benchmark, backends.cudnn.benchmark_limit = True, ALL_ENGINES
+        backends.cudnn.conv.fp32_precision = backends.cuda.matmul.fp32_precision = fp32
+
+    def scores(self) -> Values:
+        """The scores of the batch, filled with NaN first."""
+        with self._torch.cuda.stream(self._stream):
+            self._y.fill_(float("nan"))
+            self._graph.replay()
+            self._torch.cuda.synchronize()
+            y: Values = self._y.float().cpu().numpy()
+        return y.reshape(*y.shape, *[1] * (4 - y.ndim))
+
+    def measure(self, seconds: float) -> tuple[Samples, Record]:
+        """Samples in ms per batch: ``kernel``, ``kernel_cold`` and ``latency``, as CudaNetwork has them."""
+        samples = self._executor.time([self._graph.replay], seconds)
+        facts = self._executor.under_load([self._graph.replay], samples, warm_ms=0)
+        return samples | repeat(self._latency, seconds), facts
+
+    def _latency(self) -> dict[str, float]:
+        begin = perf_counter()
+        self._graph.replay()
+        self._executor.gpu.stream.synchronize()
+        return {"latency": (perf_counter() - begin) * 1e3}
+
+    def close(self) -> None:
+        """Frees the memory, and restores torch's settings."""
+        torch = self._torch
+        self._graph.reset()
+        self._x = self._y = None
+        backends = torch.backends
+        backends.cudnn.benchmark, backends.cudnn.benchmark_limit = self._before
+        backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision = self._classes
+        with suppress(RuntimeError):
+            torch.cuda.empty_cache()

@@ -1,0 +1,237 @@
+"""The plan of a network for N images: a rung for each stage, and every array's bytes, before anything is allocated.
+
+All stages have one layout, so nothing is copied between them.  Outputs of successive stages alternate between two
+arrays; scratch arrays are shared by all stages.  The batch is cut into pieces that fit a memory budget.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from alexconv.executors.interface import Executor
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.kernels.rung import BIAS, Rung
+from alexconv.kernels.stages.ladder import STAGE_RUNGS
+from alexconv.messages import print_to_stderr
+from alexconv.networks.schedules import Schedule
+from alexconv.networks.stages import Parameters, Product, Stage, Values
+from alexconv.networks.tables import Network
+from alexconv.networks.weights import Weights
+from alexconv.planning.planner import MEBIBYTE, DoesNotFit, plan_on
+from alexconv.precisions import PRECISIONS
+from alexconv.tune import auto
+from alexconv.tune.estimate import estimate
+from alexconv.tune.measured import Request
+
+AUTO = "auto"
+CLASSES = ("fp32", "tf32", "fp16")  # the error classes of networks
+IMAGES = "images"  # the array of the first stage's input
+ALTERNATING = ("even", "odd")  # those of outputs
+FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage as it is launched: its rung, its weights, and the array of each of its arguments."""
+
+    stage: Stage
+    bound: BoundRung
+    parameters: Parameters | None
+    arrays: Mapping[str, str]
+
+    @property
+    def output(self) -> str:
+        """The array of its output."""
+        return self.arrays["y"]
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """A network for N images by one rung for each stage.  Raises DoesNotFit where no piece fits the budget."""
+
+    network: Network
+    schedule: Schedule
+    precision: str
+    layout: str
+    N: int
+    steps: tuple[Step, ...]
+    budget: float = inf
+
+    def __post_init__(self) -> None:
+        if (needed := self.device_bytes(1)) > self.budget:
+            raise DoesNotFit(
+                f"{self.network.name} needs {needed / MEBIBYTE:.1f} MiB of device memory for one image, "
+                f"the budget is {self.budget / MEBIBYTE:.1f}"
+            )
+
+    @property
+    def dtype(self) -> str:
+        """The type of all arrays, as NumPy names it."""
+        return PRECISIONS[self.precision].dtype
+
+    @cached_property
+    def images_per_piece(self) -> int:
+        """As many images as fit the budget."""
+        return bisect_right(range(1, self.N + 1), self.budget, key=self.device_bytes)
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """``(first, last + 1)`` image of each piece."""
+        step = self.images_per_piece
+        return [(first, min(first + step, self.N)) for first in range(0, self.N, step)]
+
+    def sizes(self, images: int) -> dict[str, int]:
+        """Bytes of every array for a piece of so many images."""
+        sizes: dict[str, int] = {}
+        for number, step in enumerate(self.steps):
+            of_step = {**step.bound.piece_bytes(images), **step.bound.prepared_bytes()}
+            if isinstance(step.stage, Product) or step.stage.shape.bias:
+                of_step |= {"w": step.bound.filter_bytes(), BIAS: step.bound.bias_bytes()}
+            if number and step.arrays["x"] == step.output:
+                del of_step["x"]  # computed in place
+            for name, nbytes in of_step.items():
+                if name in step.arrays:
+                    array = step.arrays[name]
+                    sizes[array] = max(sizes.get(array, 0), nbytes)
+        return sizes
+
+    def device_bytes(self, images: int) -> int:
+        """Bytes of all arrays for a piece of so many images."""
+        return sum(self.sizes(images).values())
+
+
+def plan_network(
+    executor: Executor,
+    network: Network,
+    weights: Weights,
+    schedule: Schedule,
+    N: int,
+    precision: str,
+    word: str = AUTO,
+    budget: int | None = None,
+    ladder: Ladder = LADDER,
+) -> NetworkPlan:
+    """The plan of a network on an executor.
+
+    ``word`` names a rung, which computes the stages that it takes, and ``auto`` the others; or it is ``auto``.  Raises
+    DoesNotFit where a stage has no rung, or where the named one takes none.
+    """
+    stages = schedule.stages(network.stages)
+    available = executor.memory_budget() if budget is None else budget
+    layouts = [ladder.named[word].layout] if word != AUTO else auto.layouts_of(precision, ladder)
+    candidates, reasons = [], []
+    for layout in layouts:
+        try:
+            bounds = [choose(executor, stage, N, precision, layout, word, ladder) for stage, _ in stages]
+        except DoesNotFit as reason:
+            reasons.append(str(reason))
+            continue
+        candidates.append((sum(estimate(bound, N) for bound in bounds if bound.rung in ladder), layout, bounds))
+    if not candidates:
+        raise DoesNotFit("; ".join(dict.fromkeys(reasons)))
+    _, layout, bounds = min(candidates, key=lambda candidate: candidate[0])
+    if word != AUTO and all(bound.rung.name != word for bound in bounds):
+        raise DoesNotFit(f"{word} takes no stage of {network.name}")
+    parameters = [used(stage, weights[number]) for stage, number in stages]
+    steps = steps_of([stage for stage, _ in stages], bounds, parameters)
+    return NetworkPlan(network, schedule, precision, layout, N, steps, available)
+
+
+def used(stage: Stage, parameters: Parameters | None) -> Parameters | None:
+    """A stage's parameters without the bias, where another stage adds it."""
+    return parameters and replace(parameters, bias=parameters.bias if stage.shape.bias else None)
+
+
+def steps_of(
+    stages: Sequence[Stage], bounds: Sequence[BoundRung], parameters: Sequence[Parameters | None]
+) -> tuple[Step, ...]:
+    """The steps, with the arrays of their arguments."""
+    steps: list[Step] = []
+    for number, (stage, bound, weights) in enumerate(zip(stages, bounds, parameters, strict=True)):
+        rung = bound.rung
+        before = steps[-1].output if steps else IMAGES
+        in_place = all("x" not in launch.args for launch in rung.launches) and not rung.maps
+        after = before if in_place else ALTERNATING[before == ALTERNATING[0]]
+        arrays = {"x": before, "y": after}
+        own = ["w", BIAS, *(array.name for array in rung.prepared)]
+        own += [array.name for array in rung.scratch if array.lasting]
+        has = {"w": isinstance(stage, Product), BIAS: stage.shape.bias}
+        arrays |= {name: f"{number}.{name}" for name in own if has.get(name, True)}
+        arrays |= {array.name: f"scratch.{array.name}" for array in rung.scratch if not array.lasting}
+        steps.append(Step(stage, bound, weights, arrays))
+    return tuple(steps)
+
+
+def choose(
+    executor: Executor, stage: Stage, N: int, precision: str, layout: str, word: str, ladder: Ladder
+) -> BoundRung:
+    """The rung of a stage; raises DoesNotFit where there is none."""
+    own = of_stages(precision, layout)
+    if not isinstance(stage, Product):
+        return bound_to(own[stage.kind], stage, N, executor)
+    linear = stage.planes is not None
+    if word != AUTO:
+        named = bound_to(ladder.named[word], stage, N, executor)
+        if not (executor.unsuited(named.rung) or named.refusal() or misfit(executor, named, N)):
+            return named
+    if linear and (N <= FEW_IMAGES or not executor.measures):
+        return bound_to(own["linear"], stage, N, executor)
+    layouts = auto.layouts_of(precision, ladder) if linear else (layout,)  # one pixel lies the same way in all
+    for name in (precision, *PRECISIONS[precision].stricter):
+        requests = [Request(stage.shape, N, name, order) for order in layouts]
+        choices = [auto.choose(executor, request, print_to_stderr, None, ladder) for request in requests]
+        bounds = [choice.bound(executor, stage.shape) for choice in choices if choice]
+        if bounds := [bound for bound in bounds if bound.rung.dtype == PRECISIONS[precision].dtype]:
+            return min(bounds, key=lambda bound: estimate(bound, N))
+    if linear:
+        return bound_to(own["linear"], stage, N, executor)
+    raise DoesNotFit(f"no {precision} rung in layout {layout} takes {stage.name}")
+
+
+def misfit(executor: Executor, bound: BoundRung, N: int) -> str | None:
+    """Why an executor cannot run a rung, or None."""
+    if bound.rung.constant_symbol:
+        return "keeps its filters in constant memory"
+    try:
+        plan_on(executor, bound, N)
+    except DoesNotFit as reason:
+        return str(reason)
+    return None
+
+
+def of_stages(precision: str, layout: str) -> Mapping[str, Rung]:
+    """The rungs of kernels/stages for a class's type and a layout, by kind."""
+    dtype = PRECISIONS[precision].dtype
+    return {
+        rung.path.stem.replace("_", "-"): rung for rung in STAGE_RUNGS if (rung.dtype, rung.layout) == (dtype, layout)
+    }
+
+
+def bound_to(rung: Rung, stage: Stage, N: int, executor: Executor) -> BoundRung:
+    """A rung on a stage's shape."""
+    constants = rung.resolve(stage.shape, stage.constants, N, executor.device)
+    return BoundRung(rung, stage.shape, constants, executor.device)
+
+
+def as_stored(step: Step, plan: NetworkPlan) -> tuple[Values, Values | None]:
+    """A step's filters and bias in the class's type, as its rung takes them.
+
+    A linear layer's weights get the order in which its input lies in memory.
+    """
+    assert step.parameters
+    w, bias, stage = step.parameters.w, step.parameters.bias, step.stage
+    planes = getattr(stage, "planes", None)
+    if planes and plan.layout == "nhwc":
+        w = w.reshape(len(w), *planes).transpose(0, 2, 3, 1).reshape(w.shape)
+    stored = np.ascontiguousarray(w, plan.dtype)
+    return stored, None if bias is None or not stage.shape.bias else bias.astype(plan.dtype)
+
+
+def bounds_of(plans: Iterable[NetworkPlan]) -> list[BoundRung]:
+    """The rungs of plans, for compilation ahead."""
+    return [step.bound for plan in plans for step in plan.steps]

@@ -1,0 +1,82 @@
+"""Schedules: the ways in which a network's stages are launched, each one idea after its parent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from alexconv.errors import UsageError
+from alexconv.networks.stages import BiasReLU, MaxPooling, Normalization, NormalizedPooling, Product, Stage
+from alexconv.shapes import Conv
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A way to launch the stages.
+
+    ``epilogue``: bias and ReLU in the product's epilogue; ``fused``: normalization and pooling as one kernel;
+    ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
+    dependent launches.
+    """
+
+    name: str
+    parent: str | None
+    idea: str
+    waits: bool = False
+    graph: bool = False
+    epilogue: bool = False
+    fused: bool = False
+    dependent: bool = False
+
+    def stages(self, stages: Sequence[Stage]) -> list[tuple[Stage, int]]:
+        """A network's stages as they are launched, each with the number of the stage that has its weights."""
+        launched: list[tuple[Stage, int]] = []
+        for number, stage in enumerate(stages):
+            before = launched[-1][0] if launched else None
+            if isinstance(stage, Product) and not self.epilogue and (stage.shape.bias or stage.shape.relu):
+                plain = replace(stage, shape=replace(stage.shape, bias=False, relu=False))
+                launched += [(plain, number), (BiasReLU(f"{stage.name}-bias", of_output(stage.shape)), number)]
+            elif isinstance(stage, MaxPooling) and isinstance(before, Normalization) and self.fused:
+                name = f"{before.name}+{stage.name}"
+                launched[-1] = NormalizedPooling(name, stage.shape, normalization=before, pooling=stage), number
+            else:
+                launched.append((stage, number))
+        return launched
+
+
+def of_output(conv: Conv) -> Conv:
+    """The shape of an element-wise stage on a layer's output, with its bias and ReLU."""
+    return Conv(conv.M, conv.E, conv.F, conv.M, 1, 1, groups=conv.M, bias=conv.bias, relu=conv.relu)
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {
+        schedule.name: schedule
+        for schedule in (
+            Schedule("waits", None, "a kernel for each stage; the host waits for each", waits=True),
+            Schedule("stream", "waits", "the stages on one stream, one wait at the end"),
+            Schedule("graph", "stream", "one CUDA graph", graph=True),
+            Schedule("epilogue", "graph", "bias and ReLU in the product's epilogue", graph=True, epilogue=True),
+            Schedule(
+                "fused", "epilogue", "normalization and pooling in one kernel", graph=True, epilogue=True, fused=True
+            ),
+            Schedule(
+                "dependent",
+                "fused",
+                "programmatic dependent launches: a kernel starts while the one before ends",
+                graph=True,
+                epilogue=True,
+                fused=True,
+                dependent=True,
+            ),
+        )
+    }
+)
+BEST = "dependent"
+
+
+def schedules_named(text: str) -> list[Schedule]:
+    """Schedules from comma-separated names, or ``all``; raises UsageError for an unknown one."""
+    words = list(SCHEDULES) if text == "all" else list(dict.fromkeys(text.split(",")))
+    if unknown := [word for word in words if word not in SCHEDULES]:
+        raise UsageError(f"unknown schedule {unknown[0]!r}: choose from {', '.join(SCHEDULES)}, or all")
+    return [SCHEDULES[word] for word in words]

@@ -1,0 +1,34 @@
+// max-pool: max pooling, with windows that may overlap.
+//
+// Technique: one thread for some neighbouring channels of an output pixel, by 16-byte vectors where channels are
+// innermost.
+// Read next: stages/pooling.cuh, then stages/normalize_pool.cu.
+// Run: alexconv run --network alexnet-torchvision --N 1
+//
+// Windows of 3 x 3 with a stride of 2 read every input up to four times; the caches serve all but the first.
+//
+// A block computes THREADS chunks of channels, a thread one of them.
+#include "../arch/dependent_launch.cuh"
+#include "pooling.cuh"
+
+constexpr int THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    max_pool(const Value* __restrict__ x,  // [N] planes of H x W
+             Value* __restrict__ y,        // [N] planes of E x F
+             long long N)
+{
+    allow_dependent_launch();
+    wait_for_primary_launches();
+    const long long thread = (long long)blockIdx.x * THREADS + threadIdx.x;
+    if (thread >= N * E * F * CHUNKS) return;
+    const Part part = part_of<E * F>(thread);
+    const int e = part.pixel / F, f = part.pixel % F;
+    float largest[CHUNK];
+    largest_part(e, f, largest,
+                 [&](int row, int column, float* values) { load_part<H, W>(x, part.n, part.first, row, column, values); });
+    store_part<E, F>(largest, y, part.n, part.first, e, f);
+}
+
+ASSERT_BLOCK(MAX_POOL, THREADS, 1);
+ASSERT_GRID(MAX_POOL, (E * F * CHUNKS + THREADS - 1) / THREADS, 1, 1);

@@ -1,0 +1,193 @@
+"""Whole networks: their tables, float64 references, bounds and plans, and small ones on the host executor."""
+
+import json
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+
+from alexconv import networks
+from alexconv.errors import UsageError
+from alexconv.executors import choose_executor
+from alexconv.executors.host.executor import HostExecutor
+from alexconv.networks.checks import checked_stages, exact_scores
+from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings, opened
+from alexconv.networks.peers import forward_of
+from alexconv.networks.plan import NetworkPlan, plan_network
+from alexconv.networks.schedules import SCHEDULES
+from alexconv.networks.stages import MARGIN, convolution, linear, max_pooling, normalization, softmax
+from alexconv.networks.tables import NETWORKS, Network
+from alexconv.networks.weights import from_state_dict, generated, images
+from alexconv.planning.planner import DoesNotFit
+from alexconv.precisions import ANY, USUAL
+from alexconv.run import main
+from alexconv.shapes import Conv
+
+# Weights and biases; the first as Krizhevsky et al. have it, the third as torchvision.
+PARAMETERS = {"alexnet-2012": 60_965_224, "alexnet-one-tower": 62_378_344, "alexnet-torchvision": 61_100_840}
+
+
+def small() -> Network:
+    """Every kind of stage, two groups, overlapping and plain pooling, on odd sizes."""
+    stages = [convolution("conv1", Conv(3, 21, 19, 12, 5, 4, 2))]
+    stages.append(normalization("norm1", stages[-1]))
+    stages.append(max_pooling("pool1", stages[-1], 3, 2))
+    stages.append(convolution("conv2", Conv(12, 4, 3, 10, 3, 3, top=1, bottom=1, left=1, right=1, groups=2)))
+    stages.append(max_pooling("pool2", stages[-1], 2, 1))
+    stages.append(linear("linear3", stages[-1], 24, relu=True))
+    stages.append(linear("linear4", stages[-1], 11, relu=False))
+    return Network("small", (*stages, softmax("softmax", stages[-1])), "for tests")
+
+
+@pytest.fixture(scope="module")
+def host() -> HostExecutor:
+    executor = choose_executor("host")
+    assert isinstance(executor, HostExecutor)
+    return executor
+
+
+def planned(host: HostExecutor, precision: str, N: int = 3, schedule: str = "dependent", **more: int) -> NetworkPlan:
+    return plan_network(host, small(), generated(small()), SCHEDULES[schedule], N, precision, **more)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_networks_have_as_many_parameters_as_their_authors_count(name):
+    counted = sum(prod(stage.filters or ()) + stage.shape.M for stage in NETWORKS[name].weighted)
+    assert counted == PARAMETERS[name]
+
+
+def test_a_network_whose_stages_do_not_follow_each_other_is_refused():
+    first, second = small().stages[0], small().stages[2]
+    with pytest.raises(ValueError, match="broken: pool1 takes"):
+        Network("broken", (first, replace(second, shape=replace(second.shape, H=8))), "")
+
+
+def test_the_references_are_those_of_torch():
+    torch = pytest.importorskip("torch")
+    network, x = small(), images(small(), 0, 3)
+    weights = generated(network)
+    device = torch.Tensor.to
+    try:
+        torch.Tensor.to = lambda tensor, place, *more: device(tensor, "cpu" if place == "cuda" else place, *more)
+        forward = forward_of(torch, network, weights, torch.float64, torch.contiguous_format)
+    finally:
+        torch.Tensor.to = device
+    due = forward(torch.from_numpy(x).double()).numpy()
+    for stage, parameters in zip(network.stages, weights, strict=True):
+        x = stage.reference(x, parameters)
+    np.testing.assert_allclose(x.reshape(due.shape), due, rtol=2e-6)
+
+
+@pytest.mark.parametrize("kind", (USUAL, ANY))
+def test_no_stage_passes_more_of_an_error_on_than_its_gain(kind):
+    network, generator = small(), np.random.default_rng(0)
+    for stage, parameters in zip(network.stages, generated(network), strict=True):
+        x = generator.standard_normal(stage.shape.x_shape(4)).astype(np.float32)
+        moved = x + np.float32(1e-2) * generator.standard_normal(x.shape).astype(np.float32)
+        outputs = [stage.reference(values, parameters) for values in (x, moved)]
+        before, after = (
+            np.linalg.norm(np.subtract(*pair, dtype=np.float64).reshape(4, -1), axis=1)
+            for pair in ((x, moved), outputs)
+        )
+        margin = MARGIN if kind == USUAL else 1
+        assert (after <= margin * stage.gain(parameters, kind, outputs[0]) * before).all(), stage.name
+
+
+@pytest.mark.parametrize("schedule", ("stream", "dependent"))
+@pytest.mark.parametrize("precision", ("fp32", "fp16"))
+def test_every_stage_keeps_its_bound(host, precision, schedule):
+    plan, x = planned(host, precision, schedule=schedule), images(small(), 0, 3)
+    with opened(host, plan) as network:
+        errors, whole, scores = checked_stages(plan, x, network.stage_outputs, generated=True)
+        assert np.array_equal(network.scores(x), scores)
+    assert [error for error in errors if not error.passes] == []
+    assert whole.passes
+    assert 0 < whole.error < {"fp32": 1e-6, "fp16": 5e-3}[precision]
+    assert scores.shape == (3, 11, 1, 1)
+    np.testing.assert_allclose(scores.astype(np.float64).sum(axis=1), 1, rtol=5e-3)
+
+
+@pytest.mark.parametrize("number", (0, 3, 5))
+def test_a_wrong_stage_is_named_and_the_others_are_not(host, number):
+    plan, x = planned(host, "fp32"), images(small(), 0, 3)
+    broken = number if number == 0 else number - 1  # normalization and pooling are one step
+    with opened(host, plan) as network:
+        network._buffers[f"{broken}.w"].array(np.float32, (3,))[2] = 0  # a tap of the first filter
+        errors, whole, _ = checked_stages(plan, x, network.stage_outputs, generated=True)
+    assert [error.stage for error in errors if not error.passes] == [small().stages[number].name]
+    assert not whole.passes
+
+
+def test_a_batch_in_pieces_has_the_scores_of_the_whole(host):
+    runner = NetworkRunner(host, NetworkSettings(0.0))
+    whole = planned(host, "fp32", 3)
+    cut = planned(host, "fp32", 3, budget=whole.device_bytes(3) - 1)
+    assert [last - first for first, last in cut.pieces] == [2, 1]
+    point = NetworkPoint(small(), 3, "fp32", SCHEDULES["dependent"])
+    assert runner.record(point)["status"] == "ok"
+    with pytest.raises(DoesNotFit, match=r"small needs .* MiB of device memory for one image"):
+        planned(host, "fp32", budget=1000)
+
+
+def test_a_network_is_loaded_with_a_state_dict(host):
+    network = NETWORKS["lenet-86-k7"]
+    filters = [part.w for part in generated(network) if part]
+    state = {f"{place}.weight": values for place, values in enumerate(filters)}
+    loaded, x = networks.load("lenet-86-k7", state, backend="host"), images(network, 0, 2)
+    plan = plan_network(host, network, generated(network), SCHEDULES["dependent"], 2, "fp32")
+    np.testing.assert_allclose(loaded(x), exact_scores(plan, x), atol=1e-5)
+    with pytest.raises(ValueError, match=r"lenet-86-k7 takes images of 1 x 86 x 86, \[N\]\[C\]\[H\]\[W\], not"):
+        loaded(x[:, :, 1:])
+    state["0.weight"] = state["0.weight"][1:]
+    with pytest.raises(ValueError, match=r"0.weight has shape \(3, 1, 7, 7\): it does not fit conv1's"):
+        from_state_dict(network, state)
+    with pytest.raises(UsageError, match="networks have the classes fp32, tf32, fp16, not half"):
+        networks.load("lenet-86-k7", precision="half")
+
+
+def test_tensors_of_torch_give_tensors():
+    torch = pytest.importorskip("torch")
+    loaded, x = networks.load("lenet-86-k7", backend="host"), images(NETWORKS["lenet-86-k7"], 0, 2)
+    assert torch.equal(loaded(torch.from_numpy(x)), torch.from_numpy(loaded(x)))
+
+
+def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
+    out = tmp_path / "networks.jsonl"
+    assert main(["--network", "lenet-86-k7", "--N", "2", "--backend", "host", "--out", str(out), "--verbose"]) == 0
+    assert "normalize" not in (shown := capsys.readouterr().out)
+    assert "conv2" in shown
+    (line,) = [json.loads(line) for line in out.read_text().splitlines() if '"type":"network"' in line]
+    assert line["point"] == {
+        **{"network": "lenet-86-k7", "schedule": "dependent", "N": 2, "precision": "fp32", "rungs": "auto"}
+    }
+    assert [stage["stage"] for stage in line["stages"]] == ["conv1", "pool1", "conv2", "pool2"]
+    assert line["status"] == "ok"
+    assert "samples" not in line
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--network", "lenet"], "unknown network 'lenet': choose from alexnet-2012"),
+        (["--network", "lenet-86-k7", "--schedule", "slow"], "unknown schedule 'slow': choose from waits"),
+        (["--network", "lenet-86-k7", "--rungs", "direct,fast"], "unknown rung 'fast'"),
+        (["--network", "lenet-86-k7", "--layers", "2"], "--layers: not with --network"),
+        (["--network", "lenet-86-k7", "--precision", "half"], "networks have the classes fp32, tf32, fp16"),
+        (["--network", "lenet-86-k7", "--peers", "torch"], "--peers torch needs an NVIDIA GPU"),
+        (["--schedule", "graph"], "--schedule: only with --network"),
+    ],
+)
+def test_a_bad_request_is_one_line(arguments, message, capsys):
+    assert main([*arguments, "--backend", "host", "--N", "1"]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ("fp32", "tf32", "fp16"))
+def test_every_schedule_on_a_gpu(precision):
+    runner = NetworkRunner(choose_executor("cuda"), NetworkSettings(0.01, stages=True))
+    for schedule in SCHEDULES.values():
+        record = runner.record(NetworkPoint(small(), 5, precision, schedule))
+        assert record["status"] == "ok", record["reason"]
+        assert {"kernel", "latency", "h2d", "d2h", "total"} <= record["samples"].keys()
