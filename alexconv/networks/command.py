@@ -22,7 +22,7 @@ from alexconv.measuring.watchdog import time_limit
 from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
 from alexconv.networks.plan import AUTO, CLASSES
-from alexconv.networks.schedules import BEST, SCHEDULES, schedules_named
+from alexconv.networks.schedules import ALL, BEST, SCHEDULES, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.planning.points import parse_batches, parse_precisions
@@ -36,7 +36,7 @@ USUAL_CLASS = "fp32"
 
 def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -> list[NetworkPoint]:
     """The points of a command line, peers after the rungs of their batch; raises UsageError."""
-    names = list(NETWORKS) if options.network == "all" else options.network.split(",")
+    names = list(NETWORKS) if options.network == ALL else options.network.split(",")
     networks = [network_named(name) for name in dict.fromkeys(names)]
     precisions = parse_precisions(options.precision) or [USUAL_CLASS]
     if unknown := [name for name in precisions if name not in CLASSES]:
@@ -51,7 +51,8 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
         for N in batches:
             for precision in precisions:
                 rungs = [word for word in words if word == AUTO or ladder.named[word].precision == precision]
-                points += [NetworkPoint(network, N, precision, each, word) for word in rungs for each in schedules]
+                ways = [each for each in schedules if options.schedule != ALL or each.differs_on(network.stages)]
+                points += [NetworkPoint(network, N, precision, each, word) for word in rungs for each in ways]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:
         raise UsageError("no network is left: no rung of --rungs has a class of --precision")
@@ -96,7 +97,7 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
         return 0 if all(record["status"] in ("ok", "skipped") for record in records) else 1
 
     def give_up(point: NetworkPoint, limit: float) -> int:
-        keep({"point": point.axes(), "status": "timeout", "reason": f"took longer than {limit:g} seconds"})
+        keep({"axes": point.axes(), "status": "timeout", "reason": f"took longer than {limit:g} seconds"})
         return conclude()
 
     with Progress(len(points)) as progress:
@@ -152,10 +153,10 @@ def result_table(records: Sequence[Record]) -> Table:
     for record in records:
         samples, end = record.get("samples", {}), record.get("end_to_end", {})
         times = [f"{median(samples[name]):.4g}" if samples.get(name) else "-" for name in FIGURES]
-        rate = f"{record['point']['N'] / median(samples['kernel']) * 1e3:,.0f}" if samples.get("kernel") else "-"
+        rate = f"{record['axes']['N'] / median(samples['kernel']) * 1e3:,.0f}" if samples.get("kernel") else "-"
         errors = [f"{end[name]:.1e}" if name in end else "-" for name in ("error", "of_bound")]
         status = f"{record['status']}: {record['reason']}" if record.get("reason") else record["status"]
-        table.add_row(*name_of(record["point"]), *((*times, rate) if timed else ()), *errors, status)
+        table.add_row(*name_of(record["axes"]), *((*times, rate) if timed else ()), *errors, status)
     return table
 
 
@@ -163,7 +164,7 @@ def stage_table(record: Record) -> Table:
     """A line for each stage of a point: its rung, its error, and its time alone."""
     timed = any("samples" in stage for stage in record["stages"])
     columns = ("stage", "rung", *(["ms"] if timed else []), "error", "of its bound")
-    table = Table(*columns, title=" ".join(name_of(record["point"])))
+    table = Table(*columns, title=" ".join(name_of(record["axes"])))
     for stage in record["stages"]:
         time = [f"{median(stage['samples']['kernel']):.4g}"] if timed else []
         table.add_row(stage["stage"], stage["rung"], *time, f"{stage['largest']:.1e}", f"{stage['of_bound']:.1e}")

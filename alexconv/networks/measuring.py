@@ -93,7 +93,7 @@ class NetworkRunner:
 
     def record(self, point: NetworkPoint) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
-        record: Record = {"point": point.axes(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        record: Record = {"axes": point.axes(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
             measured = self._peer(point) if point.rungs in NETWORK_PEERS else self._own(point)
         except DoesNotFit as reason:

@@ -42,6 +42,15 @@ class Schedule:
                 launched.append((stage, number))
         return launched
 
+    def differs_on(self, stages: Sequence[Stage]) -> bool:
+        """Whether it launches these stages otherwise than its parent does."""
+        parent = SCHEDULES.get(self.parent or "")
+        return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
+
+    @property
+    def _way(self) -> tuple[bool, bool, bool]:
+        return self.waits, self.graph, self.dependent
+
 
 def of_output(conv: Conv) -> Conv:
     """The shape of an element-wise stage on a layer's output, with its bias and ReLU."""
@@ -71,12 +80,12 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         )
     }
 )
-BEST = "dependent"
+BEST, ALL = "dependent", "all"
 
 
 def schedules_named(text: str) -> list[Schedule]:
     """Schedules from comma-separated names, or ``all``; raises UsageError for an unknown one."""
-    words = list(SCHEDULES) if text == "all" else list(dict.fromkeys(text.split(",")))
+    words = list(SCHEDULES) if text == ALL else list(dict.fromkeys(text.split(",")))
     if unknown := [word for word in words if word not in SCHEDULES]:
         raise UsageError(f"unknown schedule {unknown[0]!r}: choose from {', '.join(SCHEDULES)}, or all")
     return [SCHEDULES[word] for word in words]

@@ -108,6 +108,14 @@ def test_every_stage_keeps_its_bound(host, precision, schedule):
     np.testing.assert_allclose(scores.astype(np.float64).sum(axis=1), 1, rtol=5e-3)
 
 
+def test_a_schedule_that_changes_nothing_is_left_out():
+    def kept(name):
+        return [each.name for each in SCHEDULES.values() if each.differs_on(NETWORKS[name].stages)]
+
+    assert kept("alexnet-2012") == list(SCHEDULES)
+    assert kept("alexnet-torchvision") == [name for name in SCHEDULES if name != "fused"]
+
+
 @pytest.mark.parametrize("number", (0, 3, 5))
 def test_a_wrong_stage_is_named_and_the_others_are_not(host, number):
     plan, x = planned(host, "fp32"), images(small(), 0, 3)
@@ -158,7 +166,7 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
     assert "normalize" not in (shown := capsys.readouterr().out)
     assert "conv2" in shown
     (line,) = [json.loads(line) for line in out.read_text().splitlines() if '"type":"network"' in line]
-    assert line["point"] == {
+    assert line["axes"] == {
         **{"network": "lenet-86-k7", "schedule": "dependent", "N": 2, "precision": "fp32", "rungs": "auto"}
     }
     assert [stage["stage"] for stage in line["stages"]] == ["conv1", "pool1", "conv2", "pool2"]
