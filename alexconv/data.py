@@ -105,7 +105,8 @@ def scaled_channels(generator: Generator, shape: Shape, number: int) -> Floats:
 def countered_filters(generator: Generator, conv: Conv) -> Floats:
     """The inverse factor for each channel: all channels contribute equally to each sum."""
     values = uniform(generator, conv.w_shape())
-    return (values / decades(conv.C)[:, None, None]).astype(np.float32)
+    of_groups = np.repeat(decades(conv.C).reshape(conv.groups, -1), conv.M // conv.groups, axis=0)
+    return (values / of_groups[:, :, None, None]).astype(np.float32)
 
 
 def scaled_rows(generator: Generator, shape: Shape, number: int) -> Floats:
@@ -216,7 +217,7 @@ def real_image(generator: Generator, shape: Shape, number: int) -> Floats:
 def real_filters(generator: Generator, conv: Conv) -> Floats:
     """The trained filters of the digits' network, repeated and resampled to the layer's shape."""
     taps = resampled(trained("conv1" if conv.C <= GREY else "conv2"), conv.R, conv.S)
-    return repeated(repeated(taps, conv.M, 0), conv.C, 1)
+    return repeated(repeated(taps, conv.M, 0), conv.one_group.C, 1)
 
 
 def plain(function: Callable[[Generator, Shape], Floats]) -> Callable[[Generator, Shape, int], Floats]:

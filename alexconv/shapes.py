@@ -102,6 +102,11 @@ class Conv:
         """The names in ``FEATURES`` that the layer has: not every rung takes them."""
         return tuple(name for name, has in FEATURES.items() if has(self))
 
+    @cached_property
+    def one_group(self) -> "Conv":
+        """The layer of a group's channels and filters alone."""
+        return replace(self, C=self.C // self.groups, M=self.M // self.groups, groups=1) if self.groups > 1 else self
+
     def with_border(self) -> "Conv":
         """The same layer with its padding in memory."""
         rows, columns = self.padded
@@ -173,10 +178,10 @@ def _lenet(size: int, filter_size: int, maps: tuple[int, int], batches: tuple[in
 _LENET_BATCHES = (100, 1000, 5000, 10000)
 
 
-def _padded(C: int, size: int, M: int, R: int, U: int = 1, padding: int | None = None) -> Conv:
+def _padded(C: int, size: int, M: int, R: int, U: int = 1, padding: int | None = None, groups: int = 1) -> Conv:
     """A layer of square planes with equal padding on all sides, R // 2 unless given: a network's usual one."""
     around = R // 2 if padding is None else padding
-    return Conv(C, size, size, M, R, R, U, top=around, bottom=around, left=around, right=around)
+    return Conv(C, size, size, M, R, R, U, top=around, bottom=around, left=around, right=around, groups=groups)
 
 
 def _inception(C: int, size: int, maps: tuple[int, int, int, int, int, int]) -> tuple[Conv, ...]:
@@ -254,6 +259,16 @@ WORKLOADS: dict[str, Workload] = {
             (1, 32, 128),
             "AlexNet as one tower, no groups (Purdue ECE 695, 2020)",
         ),
+        Workload(
+            "alexnet-2012",
+            (
+                _padded(3, 227, 96, 11, 4, padding=0),
+                *(_padded(96, 27, 256, 5, groups=2), _padded(256, 13, 384, 3)),
+                *(_padded(384, 13, 384, 3, groups=2), _padded(384, 13, 256, 3, groups=2)),
+            ),
+            _NETWORK_BATCHES,
+            "AlexNet with its two groups (Krizhevsky, Sutskever and Hinton, NIPS 2012)",
+        ),
         _lenet(72, 7, (12, 24), _LENET_BATCHES, "LeNet-style (Illinois ECE 408, 2018)"),
         _lenet(70, 5, (12, 24), _LENET_BATCHES, "LeNet-style (Illinois ECE 408, 2019)"),
         _lenet(86, 7, (4, 16), _LENET_BATCHES, "LeNet-style (Illinois ECE 408, 2023 and 2024)"),
@@ -267,6 +282,17 @@ WORKLOADS: dict[str, Workload] = {
             ),
             (8, 32),
             "VGG and ResNet layers: 3x3 on wide and on narrow planes, the 7x7 stem, a 1x1",
+        ),
+        Workload(
+            "resnext-regnet",
+            (
+                *(_padded(128, 56, 128, 3, groups=32), _padded(256, 56, 256, 3, 2, groups=32)),
+                *(_padded(256, 28, 256, 3, groups=32), _padded(512, 14, 512, 3, groups=32)),
+                *(_padded(1024, 7, 1024, 3, groups=32), _padded(168, 28, 168, 3, groups=7)),
+                *(_padded(192, 28, 192, 3, groups=4), _padded(432, 14, 432, 3, groups=9)),
+            ),
+            _NETWORK_BATCHES,
+            "3x3 layers in groups of 4 to 48 channels: ResNeXt-50 32x4d, RegNetX-1.6GF and -3.2GF",
         ),
         Workload(
             "vgg16",

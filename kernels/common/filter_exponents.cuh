@@ -4,14 +4,15 @@
 //
 // Block m stores the exponent of filter m, and the filter transposed for full_range.cuh.
 #pragma once
+#include "padding.cuh"
 #include "range.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
-    find_filter_exponents(const float* __restrict__ w,         // [M][C][R][S]
+    find_filter_exponents(const float* __restrict__ w,         // [M][GROUP_C][R][S]
                           int* __restrict__ filter_exponents,  // [M]
-                          float* __restrict__ full_filters)    // [C * R * S][M]
+                          float* __restrict__ full_filters)    // [GROUP_C * R * S][M]
 {
-    constexpr int TAPS = C * R * S;
+    constexpr int TAPS = GROUP_C * R * S;
     const int m = blockIdx.x;
     unsigned largest = 0;
 #pragma unroll 4
@@ -29,4 +30,4 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
 ASSERT_BLOCK(FIND_FILTER_EXPONENTS, RANGE_THREADS, 1);
 ASSERT_GRID(FIND_FILTER_EXPONENTS, M, 1, 1);
 ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
-ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
+ASSERT_ELEMENTS(FULL_FILTERS, GROUP_C * R * S * M);

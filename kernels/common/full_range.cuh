@@ -19,18 +19,28 @@ constexpr int FULL_ACROSS = FULL_TILE / FULL_SIDE, FULL_THREADS = FULL_ACROSS * 
 constexpr int FULL_BYTES = 2 * FULL_DEPTH * FULL_TILE * sizeof(float);  // of shared memory: filters, inputs
 static_assert(FULL_THREADS % FULL_TILE == 0);
 
-constexpr int FULL_DOWN = (M + FULL_TILE - 1) / FULL_TILE, FULL_PIXEL_TILES = (E * F + FULL_TILE - 1) / FULL_TILE;
+// Tiles of filters, those of a group after the other's; tiles of pixels.
+constexpr int FULL_GROUP_TILES = (GROUP_M + FULL_TILE - 1) / FULL_TILE, FULL_DOWN = GROUPS * FULL_GROUP_TILES;
+constexpr int FULL_PIXEL_TILES = (E * F + FULL_TILE - 1) / FULL_TILE;
+
+// The first filter of a tile of filters.
+__device__ __forceinline__ int full_filter(int tile)
+{
+    const int group = GROUPS == 1 ? 0 : tile / FULL_GROUP_TILES;
+    return group * GROUP_M + (tile - group * FULL_GROUP_TILES) * FULL_TILE;
+}
 
 // Computes a tile, from its first filter and pixel on.
 template <class Arrays>
 __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays, int n, int m, int pixel)
 {
-    constexpr int TAPS = C * R * S, OUTPUTS = E * F;
+    constexpr int TAPS = GROUP_C * R * S, OUTPUTS = E * F;
     DYNAMIC_SHARED(float4, full_memory);
     using Taps = float[FULL_DEPTH][FULL_TILE];
     Taps &of_filters = reinterpret_cast<Taps*>(full_memory)[0], &of_inputs = reinterpret_cast<Taps*>(full_memory)[1];
     const int own = threadIdx.x % FULL_TILE;  // the filter and the pixel of the tile that this thread loads
-    const bool is_filter = m + own < M, is_pixel = pixel + own < OUTPUTS;
+    const int end = end_of_group(m), first_channel = (end - GROUP_M) / GROUP_M * GROUP_C;
+    const bool is_filter = m + own < end, is_pixel = pixel + own < OUTPUTS;
     const int h = (pixel + own) / F * U, w = (pixel + own) % F * V;
     const int row = threadIdx.x / FULL_ACROSS * FULL_SIDE, column = threadIdx.x % FULL_ACROSS * FULL_SIDE;
     float sums[FULL_SIDE][FULL_SIDE] = {};
@@ -39,7 +49,7 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
         for (int k = threadIdx.x / FULL_TILE; k < FULL_DEPTH; k += FULL_THREADS / FULL_TILE) {
             const int tap = first + k, c = tap / (R * S), r = tap / S % R, s = tap % S;
             of_filters[k][own] = is_filter && tap < TAPS ? arrays.filter(m + own, c, r, s) : 0;
-            of_inputs[k][own] = is_pixel && tap < TAPS ? arrays.input(n, c, h + r * DILATION_ROWS, w + s * DILATION_COLUMNS) : 0;
+            of_inputs[k][own] = is_pixel && tap < TAPS ? arrays.input(n, first_channel + c, h + r * DILATION_ROWS, w + s * DILATION_COLUMNS) : 0;
         }
         __syncthreads();  // the taps' filters and inputs are complete before any thread reads them
 #pragma unroll
@@ -54,18 +64,18 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
     for (int i = 0; i < FULL_SIDE; ++i)
 #pragma unroll
         for (int j = 0; j < FULL_SIDE; ++j)
-            if (m + row + i < M && pixel + column + j < OUTPUTS)
+            if (m + row + i < end && pixel + column + j < OUTPUTS)
                 arrays.store(n, m + row + i, pixel + column + j, sums[i][j]);
 }
 
 // The study's arrays, and the filters from find_filter_exponents.
 struct StudyArrays {
     const float* x;             // [N][C][H][W]
-    const float* full_filters;  // [C * R * S][M]
+    const float* full_filters;  // [GROUP_C * R * S][M]
     float* y;                   // [N][M][E][F]
     const float* bias;          // [M]
 
-    // h and w count from the corner of the padded plane.
+    // c counts from the image's first channel, in filters from the group's; h and w from the corner of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
     {
         if (HAS_PADDING && !in_plane(h, w)) return 0;
@@ -103,8 +113,8 @@ __device__ __forceinline__ void compute_in_full_range(const StudyArrays& arrays,
     if (!any_without_exponent(exponents, filter_exponents, images)) return;
     const int tiles = images * FULL_DOWN * FULL_PIXEL_TILES, own = threadIdx.x % FULL_TILE;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int n = tile / (FULL_DOWN * FULL_PIXEL_TILES), m = tile % FULL_DOWN * FULL_TILE;
-        const bool of_filter = m + own < M && filter_exponents[m + own] == NO_EXPONENT;
+        const int n = tile / (FULL_DOWN * FULL_PIXEL_TILES), m = full_filter(tile % FULL_DOWN);
+        const bool of_filter = m + own < end_of_group(m) && filter_exponents[m + own] == NO_EXPONENT;
         if (__syncthreads_or(exponents[n] == NO_EXPONENT || of_filter))
             compute_tile_in_full_range(arrays, n, m, tile / FULL_DOWN % FULL_PIXEL_TILES * FULL_TILE);
     }

@@ -1,7 +1,8 @@
 // A layer's features beyond the studies' contract: implicit padding, stride pairs, dilation and groups.
 //
 // Gives: TOP, BOTTOM, LEFT, RIGHT and HAS_PADDING; PADDED_H, PADDED_W, the plane with its padding; V, the stride along
-// columns; DILATION_ROWS, DILATION_COLUMNS, PATCH_ROWS, PATCH_COLUMNS; GROUPS; in_plane, clear_of_border;
+// columns; DILATION_ROWS, DILATION_COLUMNS, PATCH_ROWS, PATCH_COLUMNS; GROUPS, GROUP_C, GROUP_M, end_of_group;
+// in_plane, clear_of_border;
 // PATCHES_HAVE_SQUARES; shape.cuh.
 //
 // A kernel numbers rows and columns in the padded plane, and reads zeros outside in_plane.  Without padding the tests
@@ -36,11 +37,17 @@
 
 constexpr int TOP = CONV_TOP, BOTTOM = CONV_BOTTOM, LEFT = CONV_LEFT, RIGHT = CONV_RIGHT;
 constexpr int V = CONV_V, DILATION_ROWS = CONV_DILATION_ROWS, DILATION_COLUMNS = CONV_DILATION_COLUMNS;
-constexpr int GROUPS = CONV_GROUPS;  // of channels and of filters
+constexpr int GROUPS = CONV_GROUPS, GROUP_C = C / GROUPS, GROUP_M = M / GROUPS;  // channels and filters of a group
 constexpr bool HAS_PADDING = TOP > 0 || BOTTOM > 0 || LEFT > 0 || RIGHT > 0;
 constexpr int PADDED_H = H + TOP + BOTTOM, PADDED_W = W + LEFT + RIGHT;
 constexpr int PATCH_ROWS = (R - 1) * DILATION_ROWS + 1, PATCH_COLUMNS = (S - 1) * DILATION_COLUMNS + 1;
 static_assert(E == (PADDED_H - PATCH_ROWS) / U + 1 && F == (PADDED_W - PATCH_COLUMNS) / V + 1);
+
+// One past the last filter of a filter's group.
+__device__ __forceinline__ int end_of_group(int filter)
+{
+    return GROUPS == 1 ? M : (filter / GROUP_M + 1) * GROUP_M;
+}
 
 // Whether a row and a column of the padded plane are in memory.
 __device__ __forceinline__ bool in_plane(int row, int column)

@@ -14,7 +14,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, Time
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import Conv
+from alexconv.shapes import FEATURES, Conv
 
 WORD = 4  # bytes
 MMA_WORDS = 8  # words of K in a warp's product
@@ -95,7 +95,8 @@ class Usual:
 class Tile:
     """The geometry of ``mma_tile.cuh`` for one operand layout: ``words`` is one of the ``in_`` functions above.
 
-    ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` of an operand: 1, or 2 (hi and lo).  ``stages``,
+    Its layer is one group's: the groups' tiles differ only in where their channels and filters begin.  ``sums`` is
+    ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` of an operand: 1, or 2 (hi and lo).  ``stages``,
     ``warps`` (at most), ``down`` (warps that divide the filters) and ``inputs`` (words of a K tile at most) determine
     the defaults; ``tap`` (microseconds for each tap of a block) and ``full`` (multiply-adds per cycle of a full
     multiprocessor) the time.  ``scaled`` operands are floats times powers of two, and their pixels have flags.
@@ -114,14 +115,14 @@ class Tile:
 
     def usual(self, p: Problem) -> Usual:
         """The default constants, functions of shape and device alone."""
-        return best_cut(self, p.conv, p.device.multiprocessors)
+        return best_cut(self, p.conv.one_group, p.conv.groups, p.device.multiprocessors)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
         """Whether a default K tile may have that many channels."""
         return channels == 1 or self.input_words(conv, channels, pixels) <= self.inputs * self.terms
 
-    def image_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
-        """Tiles of an image."""
+    def group_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
+        """Tiles of a group of an image."""
         return ceil(conv.E * conv.F / pixels) * ceil(conv.M / filters)
 
     def steps(self, conv: Conv, channels: int) -> int:
@@ -144,7 +145,7 @@ class Tile:
 
     def k_tiles(self, p: Problem) -> int:
         """K tiles of CHANNELS channels that cover the depth."""
-        return ceil(p.conv.C / p["CHANNELS"])
+        return ceil(p.conv.one_group.C / p["CHANNELS"])
 
     def split_blocks(self, p: Problem) -> int:
         """Split-K slices of a tile, a block each, of at least one K tile."""
@@ -152,7 +153,7 @@ class Tile:
 
     def tiles(self, p: Problem) -> int:
         """Tiles of N images."""
-        return p.N * self.image_tiles(p.conv, p["TILE_PIXELS"], p["TILE_FILTERS"])
+        return p.N * p.conv.groups * self.group_tiles(p.conv.one_group, p["TILE_PIXELS"], p["TILE_FILTERS"])
 
     def grid(self, p: Problem) -> Dims:
         """A tile's blocks are neighbours; the grid is one-dimensional because only x may exceed 65535."""
@@ -164,11 +165,11 @@ class Tile:
 
     def shared_bytes(self, p: Problem) -> int:
         """Factors; one or two K tiles of inputs, tap offsets, filters and flags, or the epilogue in the same memory."""
-        channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
+        conv, channels, pixels, filters = p.conv.one_group, p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.k_tiles(p) / self.split_blocks(p)))
-        inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
+        inputs = buffers * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
-        pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(p.conv, pixels)
+        pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(conv, pixels)
         factors = filters if self.scaled else 0
         return (max(inputs + pipeline, along * self.sums(pixels, filters)) + factors) * WORD
 
@@ -184,7 +185,7 @@ class Tile:
 
     def busy(self, value: int, p: Problem) -> float:
         """Microseconds of the launch: those of a block, or of a full multiprocessor; ``value``: bytes of an input."""
-        conv, pixels, splits = p.conv, p["TILE_PIXELS"], self.split_blocks(p)
+        conv, pixels, splits = p.conv.one_group, p["TILE_PIXELS"], self.split_blocks(p)
         channels = ceil(self.k_tiles(p) / splits) * p["CHANNELS"]
         taps = channels * conv.R * conv.S
         waves = ceil(self.tiles(p) * splits / p.device.multiprocessors)
@@ -197,9 +198,9 @@ class Tile:
 
     def fragments(self, p: Problem) -> tuple[int, ...]:
         """The filters as fragments: tiles, K tiles, words of a K tile."""
-        filters, k_tiles = p["TILE_FILTERS"], self.k_tiles(p)
-        words = self.steps(p.conv, p["CHANNELS"]) * filters * MMA_WORDS * self.terms
-        return ceil(p.conv.M / filters), k_tiles, words
+        conv, filters, k_tiles = p.conv.one_group, p["TILE_FILTERS"], self.k_tiles(p)
+        words = self.steps(conv, p["CHANNELS"]) * filters * MMA_WORDS * self.terms
+        return p.conv.groups * ceil(conv.M / filters), k_tiles, words
 
     def fragments_grid(self, p: Problem) -> Dims:
         """A thread for each word."""
@@ -248,10 +249,11 @@ class Tile:
 
 
 @cache  # called for the default of each constant
-def best_cut(tile: Tile, conv: Conv, multiprocessors: int) -> Usual:
+def best_cut(tile: Tile, conv: Conv, groups: int, multiprocessors: int) -> Usual:
     """The constants that cut one image into as many blocks as the device has multiprocessors, or slightly fewer.
 
-    Of equal cuts the one with the fewest blocks per tile.  If all cuts have more blocks, the one with the fewest.
+    ``conv`` is the layer of one of its groups.  Of equal cuts the one with the fewest blocks per tile.  If all cuts
+    have more blocks, the one with the fewest.
     """
     sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * tile.down) == 0]
     dividing = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
@@ -264,7 +266,7 @@ def best_cut(tile: Tile, conv: Conv, multiprocessors: int) -> Usual:
 
     def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
         pixels, filters, count = cut
-        blocks = tile.image_tiles(conv, pixels, filters) * count
+        blocks = groups * tile.group_tiles(conv, pixels, filters) * count
         return blocks if blocks <= multiprocessors else -blocks, -count
 
     pixels, filters, count = max(cuts, key=quality)
@@ -315,7 +317,7 @@ def rung(
         exceptions=(TF32_OPERANDS,) if factors == "tf32" else (),
         tensor_factors=factors,
         products=PRODUCTS_OF_TERMS[tile.terms],
-        takes=("padding", "stride pairs", "dilation", "bias", "ReLU"),
+        takes=tuple(FEATURES),
         time=Time(partial(tile.busy, np.dtype(PRECISIONS[precision].dtype).itemsize)),
         cpu_order=cpu_order,
     )

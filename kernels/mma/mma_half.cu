@@ -17,7 +17,8 @@
 struct Pixels {
     using Value = __half;
     static constexpr int CHANNEL_WORDS = divide_up(CHANNELS, 2), WORDS = R * S * CHANNEL_WORDS;
-    static constexpr bool VECTORS = C % 8 == 0 && CHANNELS % 8 == 0, PAIRS = C % 2 == 0 && CHANNELS % 2 == 0;
+    static constexpr bool VECTORS = GROUP_C % 8 == 0 && CHANNELS % 8 == 0;
+    static constexpr bool PAIRS = GROUP_C % 2 == 0 && CHANNELS % 2 == 0;
 
     // Words from a pixel to the next: for vectors an odd number of them, so that the lanes' pixels have no bank
     // conflicts.
@@ -25,6 +26,7 @@ struct Pixels {
     static constexpr int INPUT_PIXELS = INPUT_ROWS * PADDED_W, INPUT_WORDS = INPUT_PIXELS * PITCH;
     static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
+    static constexpr int NEXT_CHANNEL = 1;  // values of x from a channel to the next
 
     // The tile's outputs in shared memory: a row of filters per pixel, padded against bank conflicts of a warp's
     // stores.
@@ -49,12 +51,13 @@ struct Pixels {
         return __half_as_ushort(low) | (unsigned)__half_as_ushort(high) << 16;
     }
 
-    static __device__ __forceinline__ unsigned filter(const __half* w, int m, int k_tile, int k)  // w [M][C][R][S]
+    static __device__ __forceinline__ unsigned filter(const __half* w,  // [M][GROUP_C][R][S]
+                                                      int m, int k_tile, int k)
     {
         const int tap = k / CHANNEL_WORDS, first = k % CHANNEL_WORDS * 2;
         const auto half = [&](int channel) {
             const int c = k_tile * CHANNELS + channel;
-            return channel < CHANNELS && c < C ? w[((size_t)m * C + c) * R * S + tap] : __float2half(0);
+            return channel < CHANNELS && c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + tap] : __float2half(0);
         };
         return pair(half(first), half(first + 1));
     }
@@ -73,7 +76,8 @@ struct Pixels {
 
     // Copies the rows from `row` on, asynchronously where alignment permits; zeros beyond the last row or channel, and
     // in the padding.
-    static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int k_tile)  // x [H][W][C]
+    static __device__ __forceinline__ void copy(unsigned* to, const __half* x,  // x [H][W][C], from the group's
+                                                int row, int k_tile)           // first channel on
     {
         constexpr int COPIED = VECTORS ? 4 : 1, COPIES = CHANNEL_WORDS / COPIED;  // words per copy; copies per pixel
         constexpr int TOGETHER = THREADS > COPIES ? THREADS / COPIES : 1;  // pixels that the block copies at a time
@@ -82,10 +86,10 @@ struct Pixels {
         for (int copied = threadIdx.x % COPIES; copied < COPIES; copied += THREADS) {
             const int channel = copied * COPIED * 2, c = k_tile * CHANNELS + channel;
             // Pixels above the bottom edge of the plane; of the padded plane if there is padding.
-            const int valid = c < C ? (H + TOP - row) * PADDED_W - first : 0;
+            const int valid = c < GROUP_C ? (H + TOP - row) * PADDED_W - first : 0;
             const __half* const from = x + ((size_t)row * W + (HAS_PADDING ? 0 : first)) * C + c - (TOP * W + LEFT) * C;
             unsigned* const words = to + first * PITCH + copied * COPIED;
-            const bool second = channel + 1 < CHANNELS && c + 1 < C;
+            const bool second = channel + 1 < CHANNELS && c + 1 < GROUP_C;
             const auto at = [=](int i) { return HAS_PADDING ? place(first + i) : i * C; };
             if constexpr (VECTORS || PAIRS) {
 #pragma unroll UNROLLED_COPIES
@@ -145,32 +149,33 @@ struct Pixels {
         return output / TILE_FILTERS;
     }
 
-    // Stores four filters of a pixel, in one access where M is a multiple of four.
+    // Stores four filters of a group at a pixel, in one access where groups have a multiple of four.
     static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][M]
-                                                 int n, int m, int pixel, float4 outputs,
+                                                 int n, int group, int filter, int pixel, float4 outputs,
                                                  const __half* bias)  // [M]
     {
         if (pixel >= PIXELS) return;
-        y += ((size_t)n * PIXELS + pixel) * M + m;
+        const int first = group * GROUP_M;
+        y += ((size_t)n * PIXELS + pixel) * M + first + filter;
         float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
         if constexpr (HAS_BIAS || HAS_RELU)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) values[i] = with_bias_and_relu(values[i], bias, min(m + i, M - 1));
-        if constexpr (M % 4 == 0) {
-            if (m < M)
+            for (int i = 0; i < 4; ++i) values[i] = with_bias_and_relu(values[i], bias, first + min(filter + i, GROUP_M - 1));
+        if constexpr (GROUP_M % 4 == 0) {
+            if (filter < GROUP_M)
                 *reinterpret_cast<uint2*>(y) =
                     make_uint2(pair(__float2half(values[0]), __float2half(values[1])),
                                pair(__float2half(values[2]), __float2half(values[3])));
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                if (m + i < M) y[i] = __float2half(values[i]);
+                if (filter + i < GROUP_M) y[i] = __float2half(values[i]);
         }
     }
 };
 
 extern "C" __global__ void mma_half_filters(
-    const __half* __restrict__ w,      // [M][C][R][S]
+    const __half* __restrict__ w,      // [M][GROUP_C][R][S]
     unsigned* __restrict__ fragments)  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
     prepare_fragments<Pixels, Fp16>(fragments,

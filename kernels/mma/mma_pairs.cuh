@@ -33,7 +33,7 @@ __device__ __forceinline__ unsigned pair_of_fp16(float2 values, int term)
 template <int terms>
 struct Pairs : PlaneOutput {
     using Value = float;
-    static constexpr bool COLUMNS = C % 2 == 1 && V % 2 == 0 && DILATION_COLUMNS == 1;  // that share a word, instead of channels
+    static constexpr bool COLUMNS = GROUP_C % 2 == 1 && V % 2 == 0 && DILATION_COLUMNS == 1;  // that share a word, instead of channels
 
     // Words of a window's row, pairs in a row of inputs, and planes of pairs.
     static constexpr int WINDOW = COLUMNS ? divide_up(S, 2) : S, WIDTH = COLUMNS ? divide_up(PADDED_W, 2) : PADDED_W;
@@ -68,27 +68,28 @@ struct Pairs : PlaneOutput {
         return row * U * PITCH + column * (COLUMNS ? V / 2 : V) * NEXT;
     }
 
-    static __device__ __forceinline__ float2 filters(const float* w, int m, int k_tile, int k)  // w [M][C][R][S]
+    static __device__ __forceinline__ float2 filters(const float* w,  // [M][GROUP_C][R][S]
+                                                     int m, int k_tile, int k)
     {
         const int plane = k / (R * WINDOW), r = k / WINDOW % R, column = k % WINDOW;
         const auto tap = [&](int channel, int s) {
             const int c = k_tile * CHANNELS + channel;
-            return channel < CHANNELS && c < C && s < S ? w[(((size_t)m * C + c) * R + r) * S + s] : 0;
+            return channel < CHANNELS && c < GROUP_C && s < S ? w[(((size_t)m * GROUP_C + c) * R + r) * S + s] : 0;
         };
         return COLUMNS ? make_float2(tap(plane, 2 * column), tap(plane, 2 * column + 1))
                        : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
     // The input pair in a plane of the K tile, zeros beyond the last row, column or channel, and in the padding.
-    static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [C][H][W], of the K tile and row
+    static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [GROUP_C][H][W], of the K tile and row
                                                    int first_row, int channels, int plane, int row, int column)
     {
         const int c = COLUMNS ? plane : 2 * plane, rows = H + TOP - first_row;
         const float* const first = x + (c * H + row) * W + column * (COLUMNS ? 2 : 1);
-        bool there = row < rows && (C % CHANNELS == 0 || c < channels);
+        bool there = row < rows && (GROUP_C % CHANNELS == 0 || c < channels);
         bool second_there = COLUMNS ? there && 2 * column + 1 < LEFT + W
                                     : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
-                                          (C % CHANNELS == 0 || c + 1 < channels);
+                                          (GROUP_C % CHANNELS == 0 || c + 1 < channels);
         if constexpr (HAS_PADDING) {
             there = there && clear_of_border(first_row + row, column * (COLUMNS ? 2 : 1));
             second_there = second_there && clear_of_border(first_row + row, column * (COLUMNS ? 2 : 1) + COLUMNS);
@@ -115,10 +116,10 @@ struct Pairs : PlaneOutput {
     };
 
     // Loads the rows from `first_row` on, scaled and converted; returns the range of this thread's inputs.
-    static __device__ __forceinline__ Range load(unsigned* to, const float* __restrict__ x,  // x [C][H][W]
+    static __device__ __forceinline__ Range load(unsigned* to, const float* __restrict__ x,  // x [GROUP_C][H][W]
                                                  int first_row, int k_tile, float power)
     {
-        const int channels = C - k_tile * CHANNELS;
+        const int channels = GROUP_C - k_tile * CHANNELS;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         x -= TOP * W + LEFT;
         Range range;
@@ -179,7 +180,7 @@ struct Pairs : PlaneOutput {
     static __device__ __forceinline__ void set_flags_of_floats(unsigned* flags, const float* __restrict__ x,
                                                                int first_row, int k_tile)
     {
-        const int channels = C - k_tile * CHANNELS;
+        const int channels = GROUP_C - k_tile * CHANNELS;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         x -= TOP * W + LEFT;
         using Mine = WarpRows<PAIR_PLANES, WIDTH>;
@@ -210,7 +211,7 @@ struct Pairs : PlaneOutput {
     static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int first_row)
     {
         constexpr int ACROSS = (LEFT + W) / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
-        if constexpr (U == 1 || !PATCHES_HAVE_SQUARES || C * U * U > 64) return true;
+        if constexpr (U == 1 || !PATCHES_HAVE_SQUARES || GROUP_C * U * U > 64) return true;
         const unsigned char* const strong = reinterpret_cast<const unsigned char*>(flags);
         bool weak = false;
         const int rows = H + TOP - first_row;
@@ -238,7 +239,7 @@ struct Scaled {
 
     static constexpr int THREAD_FACTORS = divide_up(TILE_FILTERS, THREADS);
 
-    const float* full_filters;  // [C * R * S][M]
+    const float* full_filters;     // [GROUP_C * R * S][M]
     const int* filter_exponents;  // [M]
     int exponent = USUAL_EXPONENT;
     bool seen = false;                      // a nonzero input
@@ -251,8 +252,8 @@ struct Scaled {
     {
 #pragma unroll
         for (int i = 0; i < THREAD_FACTORS; ++i) {
-            const int m = slice.filter_tile * TILE_FILTERS + i * THREADS + (int)threadIdx.x;
-            thread_exponents[i] = load_now(filter_exponents + min(m, M - 1));
+            const int filter = min(slice.filter() + i * THREADS + (int)threadIdx.x, GROUP_M - 1);
+            thread_exponents[i] = load_now(filter_exponents + slice.group * GROUP_M + filter);
         }
     }
 
@@ -325,7 +326,7 @@ struct Scaled {
     template <class Layout>
     __device__ __forceinline__ void outside(float4 (&sums)[THREAD_VECTORS], const float* factors,
                                             const SplitKSlice& slice, bool beyond,
-                                            const float* x) const  // [C][H][W]
+                                            const float* x) const  // [GROUP_C][H][W]
     {
         const float first = power_of_two(-exponent / 2), second = power_of_two(-exponent - -exponent / 2);
 #pragma unroll
@@ -339,17 +340,17 @@ struct Scaled {
         if (beyond) compute_in_full_range<Layout>(sums, slice, x);
     }
 
-    // The filter of a thread's vector, clamped to the last.
+    // The filter of a thread's vector, clamped to the group's last.
     template <class Layout>
     static __device__ __forceinline__ int filter_of(const SplitKSlice& slice, int vector)
     {
-        return min(slice.filter_tile * TILE_FILTERS + Layout::filter_of(vector_start(vector)), M - 1);
+        return slice.group * GROUP_M + min(slice.filter() + Layout::filter_of(vector_start(vector)), GROUP_M - 1);
     }
 
     // The sums of the slice's channels, in fp32.
     template <class Layout>
     __device__ __forceinline__ void compute_in_full_range(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice,
-                                                          const float* x) const  // [C][H][W]
+                                                          const float* x) const  // [GROUP_C][H][W]
     {
         // The windows' offsets in a channel; with padding, row and column, 16 bits each.
         int windows[THREAD_VECTORS][VECTOR];
@@ -363,7 +364,7 @@ struct Scaled {
                 windows[i][j] = HAS_PADDING ? row << 16 | column : row * W + column;
             }
         }
-        const int first = slice.first_k_tile * CHANNELS * R * S, end = min(slice.end_k_tile * CHANNELS, C) * R * S;
+        const int first = slice.first_k_tile * CHANNELS * R * S, end = min(slice.end_k_tile * CHANNELS, GROUP_C) * R * S;
 #pragma unroll 1
         for (int tap = first; tap < end; ++tap) {
             const int r = tap / S % R * DILATION_ROWS, s = tap % S * DILATION_COLUMNS;
@@ -388,7 +389,7 @@ struct Scaled {
 
 // Writes the filters as fragments, each filter scaled by its power of two.
 template <class Arithmetic>
-__device__ __forceinline__ void prepare_scaled_fragments(const float* __restrict__ w,        // [M][C][R][S]
+__device__ __forceinline__ void prepare_scaled_fragments(const float* __restrict__ w,        // [M][GROUP_C][R][S]
                                                          const int* __restrict__ exponents,  // [M]
                                                          unsigned* __restrict__ fragments)
 {

@@ -11,6 +11,7 @@ struct PlaneOutput {
     // A row of pixels per filter, padded so that the pairs of pixels that half a warp writes have no bank conflicts.
     static constexpr int TILE_PITCH = TILE_PIXELS + (24 - TILE_PIXELS % 16) % 16;
     static constexpr int TILE_WORDS = TILE_FILTERS * TILE_PITCH;
+    static constexpr int NEXT_CHANNEL = H * W;  // values of x from a channel to the next
 
     static __device__ __forceinline__ int shared_place(int filter, int pixel)
     {
@@ -34,10 +35,12 @@ struct PlaneOutput {
     }
 
     // Stores four pixels of a filter, one by one: planes of odd size misalign vectors.
-    static __device__ __forceinline__ void store(float* y, int n, int m, int pixel, float4 outputs,  // y [N][M][PIXELS]
-                                                 const float* bias)                                  // [M]
+    static __device__ __forceinline__ void store(float* y,  // [N][M][PIXELS]
+                                                 int n, int group, int filter, int pixel, float4 outputs,
+                                                 const float* bias)  // [M]
     {
-        if (m >= M) return;
+        if (filter >= GROUP_M) return;
+        const int m = group * GROUP_M + filter;
         y += ((size_t)n * M + m) * PIXELS + pixel;
         const float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
 #pragma unroll
@@ -133,16 +136,17 @@ struct Planes : PlaneOutput {
         return row * U * PITCH + column * V;
     }
 
-    static __device__ __forceinline__ float filter(const float* w, int m, int k_tile, int k)  // w [M][C][R][S]
+    static __device__ __forceinline__ float filter(const float* w, int m, int k_tile, int k)  // w [M][GROUP_C][R][S]
     {
         const int c = k_tile * CHANNELS + k / (R * S);
-        return c < C ? w[((size_t)m * C + c) * R * S + k % (R * S)] : 0;
+        return c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + k % (R * S)] : 0;
     }
 
     // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel, and in the padding.
-    static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int k_tile)  // x [C][H][W]
+    static __device__ __forceinline__ void copy(unsigned* to, const float* x,  // x [GROUP_C][H][W]
+                                                int first_row, int k_tile)
     {
-        const int channels = C - k_tile * CHANNELS, rows = H + TOP - first_row;
+        const int channels = GROUP_C - k_tile * CHANNELS, rows = H + TOP - first_row;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         x -= TOP * W + LEFT;
         for_inputs<CHANNELS, PADDED_W>([=](int c, int row, int column) {

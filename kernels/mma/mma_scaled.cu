@@ -17,7 +17,7 @@
 #include "mma_pairs.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
-    mma_scaled_filters(const float* __restrict__ w,              // [M][C][R][S]
+    mma_scaled_filters(const float* __restrict__ w,              // [M][GROUP_C][R][S]
                        const int* __restrict__ filter_exponents,  // [M]
                        unsigned* __restrict__ fragments)         // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     mma_scaled(const float* __restrict__ x,              // [N][C][H][W]
                const unsigned* __restrict__ fragments,   // [FILTER_TILES][K_TILES][STEPS][FILTERS]
                const int* __restrict__ filter_exponents,  // [M]
-               const float* __restrict__ full_filters,    // [C * R * S][M]
+               const float* __restrict__ full_filters,    // [GROUP_C * R * S][M]
                float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
                unsigned* arrived,                        // [tiles][WARPS]
                float* __restrict__ y                     // [N][M][PIXELS]

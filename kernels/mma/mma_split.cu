@@ -48,7 +48,7 @@ struct SplitFp16 {
 };
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
-    mma_split_filters(const float* __restrict__ w,              // [M][C][R][S]
+    mma_split_filters(const float* __restrict__ w,              // [M][GROUP_C][R][S]
                       const int* __restrict__ filter_exponents,  // [M]
                       unsigned* __restrict__ fragments)         // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     mma_split(const float* __restrict__ x,              // [N][C][H][W]
               const unsigned* __restrict__ fragments,   // [FILTER_TILES][K_TILES][STEPS][FILTERS]
               const int* __restrict__ filter_exponents,  // [M]
-              const float* __restrict__ full_filters,    // [C * R * S][M]
+              const float* __restrict__ full_filters,    // [GROUP_C * R * S][M]
               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
               unsigned* arrived,                        // [tiles][WARPS]
               float* __restrict__ y                     // [N][M][PIXELS]

@@ -30,7 +30,7 @@ struct Tf32 {
 };
 
 extern "C" __global__ void mma_tf32_filters(
-    const float* __restrict__ w,       // [M][C][R][S]
+    const float* __restrict__ w,       // [M][GROUP_C][R][S]
     unsigned* __restrict__ fragments)  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
     prepare_fragments<Planes, Tf32>(

@@ -12,6 +12,9 @@
 // Filters are prepared as fragments: a lane's four words are contiguous, and each lane copies to shared memory only
 // what it reads itself, STAGES - 1 steps ahead.  So filters need no barriers, and warps synchronize once per K tile.
 //
+// Where a layer has groups, each is a product of its own: a tile has filters of one group, and K runs over the taps of
+// that group's channels.
+//
 // A tile's filters are divided among WARPS_DOWN warps and K among the others (sliced-K), so no two warps of a block
 // read the same fragment.  Where an image has fewer tiles than the GPU has multiprocessors, K is also divided among
 // SPLIT_BLOCKS blocks (split-K).  Warps' accumulators are added in shared memory, blocks' sums in `partial`: the warp
@@ -62,8 +65,10 @@ __host__ __device__ constexpr int larger(int a, int b)
     return a > b ? a : b;
 }
 
-constexpr int FILTER_TILES = divide_up(M, TILE_FILTERS), PIXEL_TILES = divide_up(PIXELS, TILE_PIXELS);
-constexpr int K_TILES = divide_up(C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, K_TILES);
+// Tiles of filters, those of a group after the other's; none has filters of two.
+constexpr int GROUP_TILES = divide_up(GROUP_M, TILE_FILTERS), FILTER_TILES = GROUPS * GROUP_TILES;
+constexpr int PIXEL_TILES = divide_up(PIXELS, TILE_PIXELS);
+constexpr int K_TILES = divide_up(GROUP_C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, K_TILES);
 // Buffers of input rows: double buffering, if a block has two K tiles or more.
 constexpr int BUFFERS = smaller(2, divide_up(K_TILES, SPLIT_BLOCKS));
 constexpr int TILE_ELEMENTS = TILE_FILTERS * TILE_PIXELS;
@@ -97,20 +102,24 @@ struct Sizes {
     static constexpr int FRAGMENT_WORDS = FILTER_TILES * K_TILES * STEPS * FILTERS;  // of all filters
 };
 
-// The image, first pixel and first filter of a block's tile, and the block's split-K slice: its range of K tiles.
+// The image, group, first pixel and first filter of a block's tile, and the block's split-K slice: its range of K tiles.
+// Channels and filters are counted from the group's first.
 struct SplitKSlice {
-    int tile, split, n, pixel, filter_tile, first_k_tile, end_k_tile;
+    int tile, split, n, pixel, filter_tile, first_k_tile, end_k_tile, group;
 
     __device__ __forceinline__ SplitKSlice()
     {
         split = blockIdx.x % SPLIT_BLOCKS;
         tile = blockIdx.x / SPLIT_BLOCKS;
         filter_tile = tile % FILTER_TILES;
+        group = GROUPS == 1 ? 0 : filter_tile / GROUP_TILES;
         pixel = tile / FILTER_TILES % PIXEL_TILES * TILE_PIXELS;
         n = tile / (FILTER_TILES * PIXEL_TILES);
         first_k_tile = split * K_TILES / SPLIT_BLOCKS;
         end_k_tile = (split + 1) * K_TILES / SPLIT_BLOCKS;
     }
+
+    __device__ __forceinline__ int filter() const { return (filter_tile - group * GROUP_TILES) * TILE_FILTERS; }
 };
 
 // Writes the filters as fragments, zeros beyond the last filter or word of K.  A thread writes one word:
@@ -129,9 +138,11 @@ __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragmen
     const int down = fragment % TILE_FRAGMENTS, step = fragment / TILE_FRAGMENTS % STEPS;
     const int k_tile = fragment / (TILE_FRAGMENTS * STEPS) % K_TILES;
     const int filter_tile = fragment / (TILE_FRAGMENTS * STEPS * K_TILES);
-    const int m = filter_tile * TILE_FILTERS + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
+    const int group = GROUPS == 1 ? 0 : filter_tile / GROUP_TILES;
+    const int first = (filter_tile - group * GROUP_TILES) * TILE_FILTERS;
+    const int m = first + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
     const int k = step * MMA_WORDS + lane % 4 + word / 2 * 4;
-    fragments[index] = m < M && k < Layout::WORDS ? make(m, k_tile, k, term) : 0;
+    fragments[index] = m < GROUP_M && k < Layout::WORDS ? make(group * GROUP_M + m, k_tile, k, term) : 0;
 }
 
 // A warp's first step; its steps are WARPS_ALONG apart.
@@ -412,7 +423,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     range.prepare(slice);
     for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;  // set after the first K tile's barrier
     const int first_row = slice.pixel / F * U;
-    x += (size_t)slice.n * C * H * W;
+    x += (size_t)slice.n * C * H * W + slice.group * GROUP_C * Layout::NEXT_CHANNEL;
     wait_for_primary_launches();  // which may write x, and still use partial and y
     range.template begin<Layout>(inputs, x, first_row, slice.first_k_tile);
 
@@ -450,7 +461,8 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i) {
         const int output = vector_start(i);
-        const int m = slice.filter_tile * TILE_FILTERS + Layout::filter_of(output);
-        if (has_vector(i)) Layout::store(y, slice.n, m, slice.pixel + Layout::pixel_of(output), outputs[i], bias);
+        const int m = slice.filter() + Layout::filter_of(output);
+        if (has_vector(i))
+            Layout::store(y, slice.n, slice.group, m, slice.pixel + Layout::pixel_of(output), outputs[i], bias);
     }
 }

@@ -9,11 +9,15 @@
 // epilogues).
 // Padding is written into the planes, as zeros.
 //
+// With groups, each is a layer of its own: a prepared input has an image for each group, all images of a group
+// together, and C, RUN and a filter's channels are those of a group.  In an unprepared input the groups' channels lie
+// side by side, and the TMA gathers from the group's first on.
+//
 // Two kinds of layers keep their channels.  For 1 x 1 filters, only the pixels that they use are taken, which leaves a
 // plain matrix product.  And where GATHERS, the TMA gathers single taps by its traversal strides from unpadded planes,
 // and fills in zeros outside of them.  That pays where a stride would make many taps beyond the filter, and where taps
 // fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, and unprepared inputs
-// (GATHER_AS_IT_LIES).  Windows and resident filters need whole rows (GATHER_NEVER).
+// (GATHER_AS_IT_LIES), with groups too.  Windows and resident filters need whole rows (GATHER_NEVER).
 #pragma once
 #include "../common/padding.cuh"
 #include "../common/range.cuh"
@@ -30,9 +34,9 @@ constexpr bool POINTWISE = R == 1 && S == 1 && GATHER != GATHER_AS_IT_LIES;
 constexpr bool NEEDS_GATHER = U != V || DILATION_ROWS > 1 || DILATION_COLUMNS > 1;
 constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; least for which a stride is gathered
 constexpr bool GATHERS =
-    GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1
+    GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1 || GROUPS > 1
                                 : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
-                                      (NEEDS_GATHER || (U > 1 ? C >= LEAST_GATHERED : HAS_PADDING && C % FULL_STAGE == 0));
+                                      (NEEDS_GATHER || (U > 1 ? GROUP_C >= LEAST_GATHERED : HAS_PADDING && GROUP_C % FULL_STAGE == 0));
 
 // The side of the squares of pixels that become one, and the steps between the pixels that a 1 x 1 filter uses.
 constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
@@ -40,11 +44,15 @@ constexpr int STEP_ROWS = POINTWISE ? U : 1, STEP_COLUMNS = POINTWISE ? V : 1;
 static_assert(GATHERS || POINTWISE || !NEEDS_GATHER, "squares are blocked for one stride and no dilation");
 
 constexpr int SPACE_TO_DEPTH = SIDE * SIDE;  // blocked channels of one channel
-constexpr int BLOCKED_C = (C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
+constexpr int BLOCKED_C = (GROUP_C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
 constexpr int BLOCKED_R = (R + SIDE - 1) / SIDE, BLOCKED_S = (S + SIDE - 1) / SIDE;
 constexpr int BLOCKED_H = GATHERS ? H : E + BLOCKED_R - 1, BLOCKED_W = GATHERS ? W : F + BLOCKED_S - 1;
 constexpr int PIXELS = E * F;
-constexpr int BLOCKED_ELEMENTS = BLOCKED_H * BLOCKED_W * BLOCKED_C;  // of an image
+// The input that the TMA reads: channels of a pixel and images of one image, and elements of each.
+constexpr int MAPPED_CHANNELS = GATHER == GATHER_AS_IT_LIES ? C : BLOCKED_C;
+constexpr int MAPPED_IMAGES = GATHER == GATHER_AS_IT_LIES ? 1 : GROUPS;
+constexpr int MAPPED_ELEMENTS = BLOCKED_H * BLOCKED_W * MAPPED_CHANNELS;
+constexpr int BLOCKED_ELEMENTS = MAPPED_IMAGES * MAPPED_ELEMENTS;
 constexpr int BLOCKED_FILTER_ELEMENTS = M * BLOCKED_R * BLOCKED_S * BLOCKED_C;
 
 // A blocked layer as a matrix product, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
@@ -59,6 +67,13 @@ struct BlockedProblem {
     static __device__ __forceinline__ int first_column(int column) { return GATHERS ? column * V - LEFT : column; }
     static __device__ __forceinline__ int rows_to(int run) { return GATHERS ? run / S * DILATION_ROWS : run; }
     static __device__ __forceinline__ int columns_to(int run) { return GATHERS ? run % S * DILATION_COLUMNS : 0; }
+
+    // Where a group's inputs begin: its first channel, and its image of the n-th of some images.
+    static __device__ __forceinline__ int first_channel(int group) { return MAPPED_IMAGES == 1 ? group * GROUP_C : 0; }
+    static __device__ __forceinline__ int image(int group, int n, int images)
+    {
+        return MAPPED_IMAGES == 1 ? n : group * images + n;
+    }
 };
 
 // Rows of the product are the pixels of the batch; those beyond it, in the last tile, are no outputs.
@@ -117,8 +132,9 @@ struct ChunkPlanes {
 // A block's tile of the input, transposed through shared memory: the Tile of scaling.cuh.
 template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
-    // Tiles of an image: groups of channels, and for each group TILES along the pixels.
-    static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
+    // Tiles of an image: slices of the channels of a group, and for each slice TILES along the pixels.
+    static constexpr int GROUP_SLICES = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, SLICES = GROUPS * GROUP_SLICES;
+    static constexpr int TILES = TILES_ACROSS * PLANE_H;
     // Whether planes take pixels as they are in memory, without padding or steps; zeros only after the last.
     static constexpr bool PLAIN = GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1);
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
@@ -136,14 +152,15 @@ struct BlockedTile {
     static_assert(BLOCK_PIXELS * SIDE % LANES == 0 && (ROWS == SIDE || ABREAST == SIDE || SIDE == 1));
 
     __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
-    int n, h, first_w, first_c;
+    int n, group, h, first_w, first_c;
 
-    __device__ __forceinline__ BlockedTile(float4* memory, int tile, int group, int image)
+    __device__ __forceinline__ BlockedTile(float4* memory, int tile, int slice, int image)
         : channels(reinterpret_cast<__half*>(memory)),
           n(image),
+          group(GROUPS == 1 ? 0 : slice / GROUP_SLICES),
           h(tile / TILES_ACROSS),
           first_w(tile % TILES_ACROSS * BLOCK_PIXELS),
-          first_c(group * BLOCK_C)
+          first_c((slice - group * GROUP_SLICES) * BLOCK_C)
     {
     }
 
@@ -153,14 +170,15 @@ struct BlockedTile {
                                          float power, unsigned least,
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
     {
-        constexpr int LINES = (C < BLOCK_C ? C : BLOCK_C) * SIDE;
+        constexpr int LINES = (GROUP_C < BLOCK_C ? GROUP_C : BLOCK_C) * SIDE;
         constexpr int READS = (LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
         Seen seen = {0, false, !SQUARES};
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * SIDE + column;
-            const float* const in = x + (((size_t)n * C + first_c) * INPUT_H + h * SIDE) * INPUT_W + place(in_w);
+            const size_t line = ((size_t)n * C + group * GROUP_C + first_c) * INPUT_H + h * SIDE;
+            const float* const in = x + line * INPUT_W + place(in_w);
             __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
 #pragma unroll
@@ -232,7 +250,7 @@ struct BlockedTile {
     // Whether a line is one of the tile's; mostly known at compile time.
     __device__ __forceinline__ bool inside(int line, int lines, int c) const
     {
-        return line < lines && (C <= BLOCK_C || C % BLOCK_C == 0 || first_c + c < C);
+        return line < lines && (GROUP_C <= BLOCK_C || GROUP_C % BLOCK_C == 0 || first_c + c < GROUP_C);
     }
 
     __device__ __forceinline__ void put(__half* out, float value) const
@@ -249,13 +267,14 @@ struct BlockedTile {
     {
         constexpr unsigned INFINITE_HALF = 0x7c00;
         bool infinite = false;
-        constexpr int CHANNELS = C < BLOCK_C ? C : BLOCK_C;
+        constexpr int CHANNELS = GROUP_C < BLOCK_C ? GROUP_C : BLOCK_C;
 #pragma unroll 4
         for (int i = threadIdx.x; i < BLOCK_PIXELS * SIDE * CHANNELS; i += BLOCK_THREADS) {
             const int c = i % CHANNELS, column = i / CHANNELS, in_w = first_w * SIDE + column;
-            const __half* const in = x + (((size_t)n * INPUT_H + h * SIDE) * INPUT_W + place(in_w)) * C + first_c + c;
+            const size_t pixel = ((size_t)n * INPUT_H + h * SIDE) * INPUT_W + place(in_w);
+            const __half* const in = x + pixel * C + group * GROUP_C + first_c + c;
             __half* const out = channels + column / SIDE * PIXEL_PITCH + c * SPACE_TO_DEPTH + column % SIDE;
-            if (first_c + c >= C) continue;
+            if (first_c + c >= GROUP_C) continue;
             __half values[SIDE];
 #pragma unroll
             for (int row = 0; row < SIDE; ++row) {
@@ -275,6 +294,7 @@ struct BlockedTile {
 
     __device__ __forceinline__ void write(__half* const (&blocked)[terms]) const
     {
+        const int image = BlockedProblem::image(group, n, gridDim.z);  // a block of the grid has one image
 #pragma unroll
         for (int i = threadIdx.x; i < BLOCK_PIXELS * BLOCK_CHUNKS; i += BLOCK_THREADS) {
             const int chunk = Layout::chunk(i), pixel = Layout::pixel(i);
@@ -288,22 +308,22 @@ struct BlockedTile {
                 for (int pair = 0; pair < CHUNK / 2; ++pair) {
                     // undefined: channels beyond the last, which become zeros
                     halves.pairs[pair] = reinterpret_cast<const unsigned*>(from)[pair];
-                    if constexpr (BLOCKED_C > C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
-                        const int inside = C * SPACE_TO_DEPTH - channel - 2 * pair;
+                    if constexpr (BLOCKED_C > GROUP_C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
+                        const int inside = GROUP_C * SPACE_TO_DEPTH - channel - 2 * pair;
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }
                 }
                 // Indexed in chunks: indexed in fp16 values, the compiler would not merge the stores into one.
-                reinterpret_cast<Chunk*>(blocked[term])[Layout::place(n, h, w, channel)] = halves;
+                reinterpret_cast<Chunk*>(blocked[term])[Layout::place(image, h, w, channel)] = halves;
             }
         }
     }
 };
 
-// Block (tile, group, n) writes a tile of blocked image n, from fp16, and whether it has an infinity or a NaN.
+// Block (tile, slice, n) writes a tile of blocked image n, from fp16, and whether it has an infinity or a NaN.
 __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
-                                                   int* __restrict__ infinite,    // [N][GROUPS][TILES]
-                                                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
+                                                   int* __restrict__ infinite,    // [N][SLICES][TILES]
+                                                   __half* __restrict__ pixels)   // [GROUPS][N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     DYNAMIC_SHARED(float4, tile_memory);
     const BlockedTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
@@ -315,7 +335,7 @@ __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,
 // Block (r, m) writes row r of blocked filter m: the Filters of scaling.cuh.
 struct BlockedFilters {
     template <class Filter, int terms>
-    static __device__ __forceinline__ void write(const Filter* __restrict__ w,     // [M][C][R][S]
+    static __device__ __forceinline__ void write(const Filter* __restrict__ w,     // [M][GROUP_C][R][S]
                                                  __half* const (&blocked)[terms],  // [M][BLOCKED_R][RUN]
                                                  float power)
     {
@@ -324,9 +344,9 @@ struct BlockedFilters {
         for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
             const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH;
             const int r = blocked_r * SIDE + channel / SIDE % SIDE, s = i / BLOCKED_C * SIDE + channel % SIDE;
-            const bool inside = c < C && r < R && s < S;
+            const bool inside = c < GROUP_C && r < R && s < S;
             __half halves[terms];
-            split<terms>(inside ? float(w[(((size_t)m * C + c) * R + r) * S + s]) * power : 0.0f, halves);
+            split<terms>(inside ? float(w[(((size_t)m * GROUP_C + c) * R + r) * S + s]) * power : 0.0f, halves);
 #pragma unroll
             for (int term = 0; term < terms; ++term)
                 blocked[term][((size_t)m * BLOCKED_R + blocked_r) * RUN + i] = halves[term];

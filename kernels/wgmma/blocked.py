@@ -28,15 +28,16 @@ def never(conv: Conv) -> bool:
 
 def as_it_lies(conv: Conv) -> bool:
     """For an unprepared input: ``GATHER_AS_IT_LIES``."""
-    return needs_gather(conv) or any(conv.padding) or conv.U > 1
+    return needs_gather(conv) or any(conv.padding) or conv.U > 1 or conv.groups > 1
 
 
 def where_it_pays(conv: Conv) -> bool:
     """For a prepared input: ``GATHER_WHERE_IT_PAYS``."""
     if pointwise(conv):
         return False
-    full_stages = any(conv.padding) and conv.C % STAGE_TAPS == 0
-    return needs_gather(conv) or (conv.C >= LEAST_GATHERED if conv.U > 1 else full_stages)
+    channels = conv.one_group.C
+    full_stages = any(conv.padding) and channels % STAGE_TAPS == 0
+    return needs_gather(conv) or (channels >= LEAST_GATHERED if conv.U > 1 else full_stages)
 
 
 def pointwise(conv: Conv) -> bool:
@@ -50,8 +51,8 @@ def side(conv: Conv, gathers: Gathers = never) -> int:
 
 
 def blocked_c(conv: Conv, gathers: Gathers = never) -> int:
-    """Channels of the blocked layer: those of all pixels of a square, rounded up to a multiple of eight."""
-    return round_up(conv.C * side(conv, gathers) ** 2, CHUNK)
+    """Channels of a group of the blocked layer: those of all pixels of a square, rounded up to a multiple of eight."""
+    return round_up(conv.one_group.C * side(conv, gathers) ** 2, CHUNK)
 
 
 def blocked_rs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
@@ -76,4 +77,9 @@ def runs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
 
 def tiles(p: Problem) -> int:
     """Tiles of the batch's product."""
-    return ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) * ceil(p.conv.M / p["TILE_FILTERS"])
+    return ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) * tiles_of_filters(p.conv, p["TILE_FILTERS"])
+
+
+def tiles_of_filters(conv: Conv, filters: int) -> int:
+    """Tiles of this many filters of one group each."""
+    return conv.groups * ceil(conv.one_group.M / filters)

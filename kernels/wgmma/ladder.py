@@ -11,6 +11,7 @@ from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.wgmma.blocked import (
     CHUNK,
+    MMA_K,
     ROW_BYTES,
     STAGE_TAPS,
     WGMMA_ROWS,
@@ -24,10 +25,11 @@ from alexconv.kernels.wgmma.blocked import (
     pointwise,
     runs,
     side,
+    tiles_of_filters,
     where_it_pays,
 )
 from alexconv.kernels.wgmma.times import tiled
-from alexconv.shapes import Conv
+from alexconv.shapes import FEATURES, Conv
 
 ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
 MBARRIER_BYTES = 8
@@ -55,12 +57,13 @@ EPILOGUE_REGISTERS = 16  # in addition to the accumulators; with two terms, a st
 NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), Operands(2, study=True)
 
 TAKES_PADDING = ("padding", "bias", "ReLU")
-TAKES_ALL = (*TAKES_PADDING, "stride pairs", "dilation")
+TAKES_ALL = tuple(FEATURES)
+TAKES_UNGROUPED = tuple(name for name in FEATURES if name != "groups")
 
 
 def pixels_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
-    """The blocked input."""
-    return lambda p: (p.N, *blocked_hw(p.conv, gathers), blocked_c(p.conv, gathers))
+    """The blocked input: an image for each group, those of a group together."""
+    return lambda p: (p.conv.groups * p.N, *blocked_hw(p.conv, gathers), blocked_c(p.conv, gathers))
 
 
 def filters_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
@@ -69,20 +72,24 @@ def filters_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ..
 
 
 def pixel_map(name: str, array: str, gathers: Gathers) -> TensorMap:
-    """The im2col map through which TMA gathers the blocked input.
+    """The im2col map through which TMA gathers the blocked input, or an unprepared one with all groups' channels.
 
     A row of a filter covers neighbouring pixels, which are contiguous in memory: so a pixel of the map is such a row,
     and pixels overlap.  The window has one column.  Where single taps are gathered, pixels are those of the input, and
     the window is the filter.
     """
 
+    def channels(p: Problem) -> int:
+        return p.conv.C if gathers is as_it_lies else blocked_c(p.conv, gathers)
+
     def dims(p: Problem) -> tuple[int, ...]:
         H, W = blocked_hw(p.conv, gathers)
-        return runs(p.conv, gathers)[1], W if gathers(p.conv) else p.conv.F, H, p.N
+        images = p.N if gathers is as_it_lies else p.conv.groups * p.N
+        return (channels(p), W, H, images) if gathers(p.conv) else (runs(p.conv, gathers)[1], p.conv.F, H, images)
 
     def strides(p: Problem) -> tuple[int, ...]:
         H, W = blocked_hw(p.conv, gathers)
-        pixel = blocked_c(p.conv, gathers) * HALF
+        pixel = channels(p) * HALF
         return pixel, W * pixel, H * W * pixel
 
     def window(p: Problem) -> tuple[int, ...]:
@@ -152,7 +159,7 @@ def tile_cost(p: Problem, pixels: int, filters: int) -> int:
 
     An order of defaults alone, which are the same for every batch; ``auto`` goes by the rung's ``time``.
     """
-    tiles = ceil(TYPICAL_BATCH * p.conv.E * p.conv.F / pixels) * ceil(p.conv.M / filters)
+    tiles = ceil(TYPICAL_BATCH * p.conv.E * p.conv.F / pixels) * tiles_of_filters(p.conv, filters)
     load = 24  # products in the time that fetching one more pixel or filter of a tile takes
     return ceil(tiles / p.device.multiprocessors) * (pixels * filters + load * (pixels + filters))
 
@@ -171,7 +178,7 @@ def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
             for filters in FILTER_TILES
             if not too_many(p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
         ]
-        fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
+        fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.one_group.M % filters == 0] or sizes
         return min(fitting, key=lambda tile: tile_cost(p, *tile))
 
     return cheapest
@@ -234,12 +241,16 @@ def block_pixels(of: int) -> int:
     return 64 if of <= 4 else 32
 
 
-def tiles_and_groups(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
-    """Blocks along the pixels and along the channels of an image; without squares a plane is one long row."""
+def tiles_and_slices(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
+    """Blocks along the pixels and along the channels of an image; without squares a plane is one long row.
+
+    A slice of the channels is of one group.
+    """
     of = side(conv, gathers)
     height, width = blocked_hw(conv, gathers)
     rows, columns = (1, height * width) if of == 1 else (height, width)
-    return rows * ceil(columns / block_pixels(of)), ceil(blocked_c(conv, gathers) / (block_c(of) * of**2))
+    slices = conv.groups * ceil(blocked_c(conv, gathers) / (block_c(of) * of**2))
+    return rows * ceil(columns / block_pixels(of)), slices
 
 
 def input_bytes(terms: int, gathers: Gathers = never) -> SharedBytes:
@@ -253,8 +264,8 @@ def input_bytes(terms: int, gathers: Gathers = never) -> SharedBytes:
 
 
 def input_grid(gathers: Gathers = never) -> Callable[[Problem], Dims]:
-    """One block per tile of the plane, group of channels, and image."""
-    return lambda p: (*tiles_and_groups(p.conv, gathers), p.N)
+    """One block per tile of the plane, slice of the channels, and image."""
+    return lambda p: (*tiles_and_slices(p.conv, gathers), p.N)
 
 
 def images_grid(p: Problem) -> Dims:
@@ -302,10 +313,13 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
     return reason
 
 
-def refuses_unblocked(p: Problem) -> str | None:
-    """The reason why TMA cannot gather the input in place."""
+def refuses_unblocked(p: Problem, unit: int = MMA_K) -> str | None:
+    """The reason why TMA cannot gather the input in place, for products of ``unit`` taps."""
     if p.conv.C % CHUNK:
         return f"{p.conv.C} channels: the copy engine takes multiples of {CHUNK}"
+    if p.conv.groups > 1 and p.conv.one_group.C % unit:
+        # A product would take the next group's channels too, and zero times infinity is NaN.
+        return f"groups of {p.conv.one_group.C} channels: products are of multiples of {unit}"
     return refuses(NATIVE, as_it_lies)(p)
 
 
@@ -329,7 +343,7 @@ def pixels(name: str = "pixels", gathers: Gathers = never) -> Array:
 
 def of_tiles(name: str, gathers: Gathers = never) -> Array:
     """An array with a word for each block of ``prepare_input``."""
-    return Array(name, lambda p: (p.N, *reversed(tiles_and_groups(p.conv, gathers))))
+    return Array(name, lambda p: (p.N, *reversed(tiles_and_slices(p.conv, gathers))))
 
 
 def multiply(operands: Operands, *args: str) -> Launch:

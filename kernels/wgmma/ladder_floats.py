@@ -18,7 +18,7 @@ from alexconv.kernels.wgmma.ladder import (
     PIXEL_TILES,
     SMALLEST_TILE,
     STAGES,
-    TAKES_ALL,
+    TAKES_UNGROUPED,
     best_tile,
     beyond_map,
     beyond_plane,
@@ -202,7 +202,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         exceptions=(TF32_OPERANDS,),
         tensor_factors="tf32",
-        takes=TAKES_ALL,
+        takes=TAKES_UNGROUPED,
         time=time(1, 1),
     ),
     Rung(
@@ -239,7 +239,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="tf32",
         products=3,
-        takes=TAKES_ALL,
+        takes=TAKES_UNGROUPED,
         time=time(2, 3),
     ),
 )

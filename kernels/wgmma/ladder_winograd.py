@@ -132,21 +132,21 @@ def block_rows(conv: Conv) -> int:
     return min(rows, max(1, BLOCK_INPUTS // columns))
 
 
-def tiles_and_groups(conv: Conv) -> tuple[int, int]:
+def tiles_and_slices(conv: Conv) -> tuple[int, int]:
     """Blocks of ``prepare_input`` along the rows and along the channels of an image."""
     return ceil(conv.padded[0] / block_rows(conv)), ceil(conv.C / MOST_CHANNELS)
 
 
 def input_bytes(p: Problem) -> int:
-    """Shared memory of ``prepare_input``: the floats of a group of channels, and two more per input."""
-    _, groups = tiles_and_groups(p.conv)
-    channels = round_up(ceil(p.conv.C / groups), CHUNK)
+    """Shared memory of ``prepare_input``: the floats of a slice of the channels, and two more per input."""
+    _, slices = tiles_and_slices(p.conv)
+    channels = round_up(ceil(p.conv.C / slices), CHUNK)
     return block_rows(p.conv) * p.conv.padded[1] * (channels + 2) * FLOAT
 
 
 def input_grid(p: Problem) -> Dims:
-    """One block per tile, group of channels, and image."""
-    return *tiles_and_groups(p.conv), p.N
+    """One block per tile, slice of the channels, and image."""
+    return *tiles_and_slices(p.conv), p.N
 
 
 def output_span(p: Problem) -> tuple[int, int]:
@@ -211,7 +211,7 @@ WINOGRAD_CONSTANTS = (
 
 VALUES_HI, VALUES_LO = (Array(name, values_shape, HALF) for name in ("values_hi", "values_lo"))
 FILTERS_HI, FILTERS_LO = (Array(name, filters_shape, HALF) for name in ("filters_hi", "filters_lo"))
-SEEN = Array("seen", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
+SEEN = Array("seen", lambda p: (p.N, *reversed(tiles_and_slices(p.conv))))
 SUMS = Array("sums", sums_shape)
 TAILS = Array("tails", lambda p: (p["GRID_BLOCKS"], p["TILE_PIXELS"], p["TILE_FILTERS"]))
 TAIL_OF = Array("tail_of", lambda p: (2 * p["GRID_BLOCKS"],))

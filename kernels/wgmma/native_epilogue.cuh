@@ -27,14 +27,14 @@ struct NativeEpilogue {
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u)
             store_tile(accumulators[u], rows.first + u / WGMMAS_ACROSS * WGMMA_ROWS,
-                       first_filter + u % WGMMAS_ACROSS * WGMMA_FILTERS);
+                       first_filter + u % WGMMAS_ACROSS * WGMMA_FILTERS, end_of_group(first_filter));
     }
 
     // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
     // threads of these rows.  The four transpose pairs by shuffles, so that each stores eight adjacent columns, 16
     // bytes.
     __device__ __forceinline__ void store_tile(const float (&accumulators)[ACCUMULATORS], int first_row,
-                                               int first_filter) const
+                                               int first_filter, int end_filter) const
     {
         const int lane = threadIdx.x % LANES, quarter = lane % 4;
         const int row = first_row + threadIdx.x % WARPGROUP / LANES * 16 + lane / 4;
@@ -42,19 +42,20 @@ struct NativeEpilogue {
         for (int half = 0; half < 2; ++half) {
             const int pixel = where.pixel(row + 8 * half);
             __half* const out = y + (size_t)pixel * M;
-            if constexpr (M % CHUNK == 0 && ACCUMULATORS % 16 == 0) {
+            if constexpr (GROUP_M % CHUNK == 0 && ACCUMULATORS % 16 == 0) {
 #pragma unroll
                 for (int group = 0; group < ACCUMULATORS / 16; ++group) {  // of four j
                     const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter, first_filter);
                     const int filter = first_filter + (group * 4 + quarter) * CHUNK;
-                    if (pixel >= 0 && filter < M) *reinterpret_cast<Chunk*>(out + filter) = chunk;
+                    if (pixel >= 0 && filter < end_filter) *reinterpret_cast<Chunk*>(out + filter) = chunk;
                 }
             } else {
 #pragma unroll
                 for (int i = 0; i < ACCUMULATORS / 2; ++i) {
                     const int filter = first_filter + i / 2 * 8 + quarter * 2 + i % 2;
                     const float value = accumulators[i / 2 * 4 + 2 * half + i % 2];
-                    if (pixel >= 0 && filter < M) out[filter] = __float2half_rn(with_bias_and_relu(value, bias, filter));
+                    if (pixel >= 0 && filter < end_filter)
+                        out[filter] = __float2half_rn(with_bias_and_relu(value, bias, filter));
                 }
             }
         }

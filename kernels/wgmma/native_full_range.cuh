@@ -39,11 +39,11 @@ struct NativeArrays {
 extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const __half* __restrict__ x,        // [N][H][W][C]
                        const __half* __restrict__ filters,  // [M][BLOCKED_R][RUN]
-                       const int* __restrict__ infinite,    // [N][GROUPS][TILES]
+                       const int* __restrict__ infinite,    // [N][SLICES][TILES]
                        __half* __restrict__ y               // [N][E][F][M]
                        BIAS_PARAMETER(__half))              // [M]
 {
-    constexpr int COUNT = BlockedTile<1>::GROUPS * BlockedTile<1>::TILES;
+    constexpr int COUNT = BlockedTile<1>::SLICES * BlockedTile<1>::TILES;
     wait_for_primary_launches();  // which find infinities and write the other outputs
     if constexpr (SIDE > 1) {
         const int n = blockIdx.z;
@@ -51,11 +51,11 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
         for (int i = threadIdx.x; i < COUNT; i += FULL_THREADS) any |= infinite[(size_t)n * COUNT + i] != 0;
         if (!__syncthreads_or(any)) return;
         for (int tile = blockIdx.x; tile < FULL_DOWN * FULL_PIXEL_TILES; tile += gridDim.x)
-            compute_tile_in_full_range(NativeArrays{x, filters, y, BIAS}, n, tile % FULL_DOWN * FULL_TILE,
+            compute_tile_in_full_range(NativeArrays{x, filters, y, BIAS}, n, full_filter(tile % FULL_DOWN),
                                        tile / FULL_DOWN * FULL_TILE);
     }
 }
 
 ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
 ASSERT_SHARED_BYTES(COMPUTE_FULL_RANGE, FULL_BYTES);
-ASSERT_ELEMENTS(INFINITE, BlockedTile<1>::GROUPS * BlockedTile<1>::TILES);
+ASSERT_ELEMENTS(INFINITE, BlockedTile<1>::SLICES * BlockedTile<1>::TILES);

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
-                  unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                  unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                   __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
-                     const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                     const unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels)       // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {

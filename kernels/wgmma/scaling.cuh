@@ -10,7 +10,7 @@
 // exponent.
 //
 // Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
-// Tile: a block's part of an image, one of GROUPS x TILES; read(x, power, least, masks) and write(operands)
+// Tile: a block's part of an image, one of SLICES x TILES; read(x, power, least, masks) and write(operands)
 // (BlockedTile, WinogradTile); its pixels have MASKS words of masks from each of SHARERS warps, which read different
 // channels.
 #pragma once
@@ -61,11 +61,11 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
     Filters::write(w, operands, power_of_two(exponents[blockIdx.y]));
 }
 
-// Block (tile, group, n) writes a tile of image n, scaled by the usual power, and a word to `seen`: the largest
+// Block (tile, slice, n) writes a tile of image n, scaled by the usual power, and a word to `seen`: the largest
 // magnitude rounded up to an even number, with the sign bit set if a pixel was too faint, and WEAK if a square was.
 template <class Tile, int terms>
 __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,       // [N][C][H][W]
-                                                    unsigned* __restrict__ seen,       // [N][GROUPS][TILES]
+                                                    unsigned* __restrict__ seen,       // [N][SLICES][TILES]
                                                     __half* const (&operands)[terms])  // in the form of Tile
 {
     DYNAMIC_SHARED(float4, tile_memory);
@@ -76,7 +76,7 @@ __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,
         tile.read(x, power_of_two(USUAL_EXPONENT), least_strong<terms>(USUAL_EXPONENT), masks));
     if (threadIdx.x == 0) {
         const bool faint = of_block.faint || has_faint_pixel<Tile>(masks);
-        seen[((size_t)blockIdx.z * Tile::GROUPS + blockIdx.y) * Tile::TILES + blockIdx.x] =
+        seen[((size_t)blockIdx.z * Tile::SLICES + blockIdx.y) * Tile::TILES + blockIdx.x] =
             ((min(of_block.largest, ~SIGN - 1) + 1) & ~WEAK) | (faint ? SIGN : 0) | (of_block.weak ? WEAK : 0);
     }
     tile.write(operands);
@@ -91,7 +91,7 @@ __device__ __forceinline__ bool convert_again(const float* __restrict__ x,      
     DYNAMIC_SHARED(float4, tile_memory);
     __shared__ PixelMasks masks[Tile::SHARERS * Tile::MASKS];
     bool faint = false, weak = false;
-    for (int i = 0; i < Tile::GROUPS * Tile::TILES; ++i) {
+    for (int i = 0; i < Tile::SLICES * Tile::TILES; ++i) {
         const Tile tile(tile_memory, i % Tile::TILES, i / Tile::TILES, n);
         __syncthreads();  // the previous tile has been written out, its masks have been read
         const Seen seen = tile.read(x, power_of_two(exponent), least_strong<terms>(exponent), masks);
@@ -106,11 +106,11 @@ __device__ __forceinline__ bool convert_again(const float* __restrict__ x,      
 // Block n stores the exponent of image n, and converts the image again if it is not the usual one.
 template <class Tile, int terms>
 __device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ x,        // [N][C][H][W]
-                                                      const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                                                      const unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                                                       int* __restrict__ exponents,        // [N]
                                                       __half* const (&operands)[terms])   // in the form of Tile
 {
-    constexpr int COUNT = Tile::GROUPS * Tile::TILES;
+    constexpr int COUNT = Tile::SLICES * Tile::TILES;
     const int n = blockIdx.z;
     Seen found = {0, false, false};
 #pragma unroll 8
@@ -133,9 +133,9 @@ __device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ 
 // The kernels of a rung with these tiles.
 #define ASSERT_INPUT_TILES(Tile)                                  \
     ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);                \
-    ASSERT_GRID(PREPARE_INPUT, Tile::TILES, Tile::GROUPS, 1);     \
+    ASSERT_GRID(PREPARE_INPUT, Tile::TILES, Tile::SLICES, 1);     \
     ASSERT_SHARED_BYTES(PREPARE_INPUT, Tile::BYTES);              \
     ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);             \
     ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);                       \
     ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, Tile::BYTES);           \
-    ASSERT_ELEMENTS(SEEN, Tile::GROUPS * Tile::TILES)
+    ASSERT_ELEMENTS(SEEN, Tile::SLICES * Tile::TILES)

@@ -30,15 +30,16 @@ struct OutputRow {
         second = power_of_two(exponent - exponent / 2);
     }
 
-    // Stores this row's output of each `step`-th filter from `filter` on, given the filters' factors and biases.
+    // Stores this row's output of each `step`-th filter from `filter` on, up to `end`, given the filters' factors and
+    // biases.
     template <int count>
     __device__ __forceinline__ void store(const float (&sums)[count], const float (&factors)[count],
-                                          const float (&biases)[count], int filter, int step) const
+                                          const float (&biases)[count], int filter, int step, int end) const
     {
         if (!plane) return;
 #pragma unroll
         for (int i = 0; i < count; ++i)
-            if (M % TILE_FILTERS == 0 || filter + i * step < M)
+            if (GROUP_M % TILE_FILTERS == 0 || filter + i * step < end)
                 plane[(size_t)(filter + i * step) * PIXELS] =
                     with_bias_and_relu(sums[i] * first * factors[i] * second, biases, i);
     }
@@ -138,8 +139,9 @@ struct StudyEpilogue {
                 write_transposed<FILTERS, PITCH>(accumulators, (group + 1) * FILTERS, next);
                 write_factors(found, group + 1, next);
             }
-            low.store(of_low, factors, biases, first_filter + group * FILTERS + warp, WARPS);
-            high.store(of_high, factors, biases, first_filter + group * FILTERS + warp, WARPS);
+            const int filter = first_filter + group * FILTERS + warp;
+            low.store(of_low, factors, biases, filter, WARPS, end_of_group(first_filter));
+            high.store(of_high, factors, biases, filter, WARPS, end_of_group(first_filter));
         }
     }
 

@@ -9,7 +9,8 @@
 // the stage's bytes have arrived, `empty` when all consumers have read them.
 //
 // A block stays resident and computes one tile after the other, so the producer fetches the next tile during the
-// consumers' epilogue.  Tiles of the same pixels and different filters follow each other.
+// consumers' epilogue.  Tiles of the same pixels and different filters follow each other.  Where a
+// layer has groups, a tile has filters of one of them, and K runs over its channels.
 //
 //     multiply_tiles<Problem, Mainloop>(maps, work, epilogue);
 //
@@ -22,6 +23,7 @@
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../arch/hopper.cuh"
+#include "../common/padding.cuh"
 #include "preparation.cuh"
 
 constexpr int STAGE_TAPS = 64, MMA_K = 16;  // taps of a stage, and of one wgmma
@@ -35,7 +37,7 @@ constexpr int WGMMAS = TILE_PIXELS / (WGMMA_ROWS * CONSUMERS) * WGMMAS_ACROSS;  
 constexpr int ACCUMULATORS = WGMMA_FILTERS / 2;  // a thread's, of an accumulator tile: WGMMA_ROWS x WGMMA_FILTERS sums
 static_assert(TILE_PIXELS % (WGMMA_ROWS * CONSUMERS) == 0);
 
-constexpr int TILES_OF_FILTERS = (M + TILE_FILTERS - 1) / TILE_FILTERS;
+constexpr int GROUP_TILES = (GROUP_M + TILE_FILTERS - 1) / TILE_FILTERS, TILES_OF_FILTERS = GROUPS * GROUP_TILES;
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
 
 // Registers per thread (setmaxnreg): the producer needs few and leaves the rest to the consumers; a single consumer has
@@ -111,10 +113,11 @@ struct PipelineState {
 // The static tile scheduler of a persistent kernel: every GRID_BLOCKS-th tile, each from its first stage to its last.
 template <class Problem>
 struct PersistentTiles {
-    int tile, count;
+    int images, tile, count;
 
     __device__ __forceinline__ explicit PersistentTiles(int images)
-        : tile(blockIdx.x),
+        : images(images),
+          tile(blockIdx.x),
           count((images * Problem::IMAGE_ROWS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS)
     {
     }
@@ -123,11 +126,19 @@ struct PersistentTiles {
     __device__ __forceinline__ void next() { tile += GRID_BLOCKS; }
     __device__ __forceinline__ int first_stage() const { return 0; }
     __device__ __forceinline__ int end_stage() const { return KStages<Problem>::PER_TILE; }
-    __device__ __forceinline__ int filter() const { return tile % TILES_OF_FILTERS * TILE_FILTERS; }
+    __device__ __forceinline__ int group() const { return GROUPS == 1 ? 0 : tile % TILES_OF_FILTERS / GROUP_TILES; }
+    __device__ __forceinline__ int filter() const
+    {
+        return group() * GROUP_M + (tile % TILES_OF_FILTERS - group() * GROUP_TILES) * TILE_FILTERS;
+    }
     __device__ __forceinline__ int pixel() const { return tile / TILES_OF_FILTERS * TILE_PIXELS; }
 
-    // Coordinates of the maps: image and filter.
-    __device__ __forceinline__ int image() const { return pixel() / Problem::IMAGE_ROWS; }
+    // Coordinates of the maps: image, first channel and filter.
+    __device__ __forceinline__ int image() const
+    {
+        return Problem::image(group(), pixel() / Problem::IMAGE_ROWS, images);
+    }
+    __device__ __forceinline__ int first_channel() const { return Problem::first_channel(group()); }
     __device__ __forceinline__ int mapped_filter() const { return filter(); }
 
     // The pixel of the batch at a row of the tile, where a consumer's outputs begin.
@@ -160,7 +171,7 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
         const int pixel = work.pixel() % Problem::IMAGE_ROWS;
         const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
         const int column = Problem::first_column(pixel % Problem::ADJACENT_ROWS);
-        const int image = work.image(), filter = work.mapped_filter();
+        const int image = work.image(), channel = work.first_channel(), filter = work.mapped_filter();
         const int first_stage = work.first_stage(), end_stage = work.end_stage();
         for (int i = first_stage; i < end_stage; ++i) {
             const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
@@ -173,7 +184,7 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
             Stage<terms>& stage = shared.stages[state.stage];
 #pragma unroll
             for (int term = 0; term < terms; ++term) {
-                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, tap, column, row, image,
+                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, channel + tap, column, row, image,
                                 Problem::columns_to(run), Problem::rows_to(run));
                 if (!has_filters) tma_load_box(stage.filters[term], maps.filters[term], full, tap, run, filter);
             }
@@ -336,8 +347,9 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
 // For BlockedProblem: the im2col map of the pixels, which are rows of a filter and overlap, or single pixels where taps
 // are gathered; and the map of the filters.
 #define ASSERT_PIXEL_MAP(MAP) \
-    ASSERT_MAP_4(MAP, BlockedProblem::RUN, GATHERS ? W : F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half), \
-                 BLOCKED_W * BLOCKED_C * sizeof(__half), BLOCKED_ELEMENTS * sizeof(__half)); \
+    ASSERT_MAP_4(MAP, GATHERS ? MAPPED_CHANNELS : BlockedProblem::RUN, GATHERS ? W : F, BLOCKED_H, MAPPED_IMAGES, \
+                 MAPPED_CHANNELS * sizeof(__half), BLOCKED_W * MAPPED_CHANNELS * sizeof(__half), \
+                 MAPPED_ELEMENTS * sizeof(__half)); \
     ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
 #define ASSERT_FILTER_MAP(MAP) \
     ASSERT_MAP_3(MAP, BlockedProblem::RUN, BlockedProblem::RUNS, M, BlockedProblem::RUN * sizeof(__half), \

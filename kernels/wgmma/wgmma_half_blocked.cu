@@ -9,7 +9,7 @@
 // few, a stride becomes channels: U x U pixels are one pixel with U*U times the channels.  AlexNet's first layer, three
 // channels, 11 x 11 filters, stride 4, becomes one of 48 channels and 3 x 3 filters, for one more pass over the input.
 //
-// prepare_filters: block (r, m) writes row r of blocked filter m.  prepare_input: block (tile, group, n) writes a tile
+// prepare_filters: block (r, m) writes row r of blocked filter m.  prepare_input: block (tile, slice, n) writes a tile
 // of blocked image n.  multiply: a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread
 // accumulates TILE_FILTERS / 4 filters at two pixels of each accumulator tile.
 #include <cuda_fp16.h>
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
-                  int* __restrict__ infinite,    // [N][GROUPS][TILES]
+                  int* __restrict__ infinite,    // [N][SLICES][TILES]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
@@ -54,7 +54,7 @@ ASSERT_FILTER_MAP(FILTER_MAP);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, BLOCKED_R, M, 1);
 ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_INPUT, BlockedTile<1>::TILES, BlockedTile<1>::GROUPS, 1);
+ASSERT_GRID(PREPARE_INPUT, BlockedTile<1>::TILES, BlockedTile<1>::SLICES, 1);
 ASSERT_SHARED_BYTES(PREPARE_INPUT, BlockedTile<1>::BYTES);
 ASSERT_ELEMENTS(PIXELS, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(FILTERS, BLOCKED_FILTER_ELEMENTS);

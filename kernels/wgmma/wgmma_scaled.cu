@@ -11,7 +11,7 @@
 // layer for the tensor cores.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
-// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
+// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, slice, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters
 // at two pixels of each accumulator tile.

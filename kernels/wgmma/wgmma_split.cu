@@ -14,7 +14,7 @@
 // the truncation inside the tensor cores has to be kept out of long sums.)
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
-// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
+// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, slice, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters
 // at two pixels of each accumulator tile.
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
-                  unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                  unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                   __half* __restrict__ pixels_hi,
                   __half* __restrict__ pixels_lo)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
-                     const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                     const unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels_hi,
                      __half* __restrict__ pixels_lo)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]

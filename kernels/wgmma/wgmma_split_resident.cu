@@ -12,7 +12,7 @@
 // separate accumulators, so the tensor cores need not pause for promotion.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (i, s) writes all filters
-// at tap s of stage i, a filter row in 16 channels.  prepare_input: block (tile, group, n) writes a tile of blocked
+// at tap s of stage i, a filter row in 16 channels.  prepare_input: block (tile, slice, n) writes a tile of blocked
 // image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply: a block
 // computes tiles of 64 positions x all filters, the consumers in ping-pong; a consumer thread accumulates a quarter of
 // the filters at two positions.
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
-                  unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                  unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                   __half* __restrict__ pixels_hi,
                   __half* __restrict__ pixels_lo)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
 {
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
-                     const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                     const unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels_hi,
                      __half* __restrict__ pixels_lo)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]

@@ -10,7 +10,7 @@
 // The price: product rows in the last columns or rows of the input are no outputs.  With so few products per tile the
 // epilogue takes as long as they do, so the consumers alternate (ping-pong): one stores while the other multiplies.
 //
-// prepare_filters: block (r, m) writes row r of blocked filter m.  prepare_input: block (tile, group, n) writes a tile
+// prepare_filters: block (r, m) writes row r of blocked filter m.  prepare_input: block (tile, slice, n) writes a tile
 // of blocked image n.  multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in
 // ping-pong; a consumer thread accumulates a quarter of the filters at two positions of each accumulator tile.
 #include <cuda_fp16.h>
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
-                  int* __restrict__ infinite,    // [N][GROUPS][TILES]
+                  int* __restrict__ infinite,    // [N][SLICES][TILES]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
@@ -54,7 +54,7 @@ ASSERT_TAP_MAP(TAP_MAP);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, BLOCKED_R, M, 1);
 ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_INPUT, BlockedTile<1>::TILES, BlockedTile<1>::GROUPS, 1);
+ASSERT_GRID(PREPARE_INPUT, BlockedTile<1>::TILES, BlockedTile<1>::SLICES, 1);
 ASSERT_SHARED_BYTES(PREPARE_INPUT, BlockedTile<1>::BYTES);
 ASSERT_ELEMENTS(PIXELS, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(FILTERS, BLOCKED_FILTER_ELEMENTS);

@@ -11,7 +11,7 @@
 // Large batches are computed in micro-batches, so that the multiplication finds its fp16 input in the L2 cache.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
-// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
+// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, slice, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in ping-pong; a consumer thread
 // accumulates a quarter of the filters at two positions of each accumulator tile.

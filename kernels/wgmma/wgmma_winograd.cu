@@ -12,7 +12,7 @@
 // computed afterwards.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
-// transforms row r of filter m.  prepare_input: block (tile, group, n) transforms some rows of up to 96 channels of
+// transforms row r of filter m.  prepare_input: block (tile, slice, n) transforms some rows of up to 96 channels of
 // image n.  prepare_outliers: block n transforms image n again if its values are very large or small.  multiply: a
 // block computes tiles of TILE_PIXELS x TILE_FILTERS sums at all points, then its stream-K work unit.  make_outputs:
 // block (span, group, n) computes some output rows of 64 filters of image n.
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
-                  unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                  unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                   __half* __restrict__ values_hi,
                   __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
 {
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
-                     const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                     const unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ values_hi,
                      __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]

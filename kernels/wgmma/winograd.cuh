@@ -133,8 +133,8 @@ struct Transforms {
 // ---- Inputs and filters ----------------------------------------------------------------------------------------------
 
 // A block transforms BLOCK_ROWS rows of up to 96 channels of one image.
-constexpr int MOST_CHANNELS = 96, CHANNEL_GROUPS = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;
-constexpr int BLOCK_CHANNELS = ((C + CHANNEL_GROUPS - 1) / CHANNEL_GROUPS + CHUNK - 1) / CHUNK * CHUNK;
+constexpr int MOST_CHANNELS = 96, CHANNEL_SLICES = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;
+constexpr int BLOCK_CHANNELS = ((C + CHANNEL_SLICES - 1) / CHANNEL_SLICES + CHUNK - 1) / CHUNK * CHUNK;
 constexpr int PAIRS = BLOCK_CHANNELS / 2;
 constexpr int BLOCK_ROWS = 32 / PADDED_W < 1 ? 1 : 32 / PADDED_W < PADDED_H ? 32 / PADDED_W : PADDED_H;
 constexpr int BLOCK_INPUTS = BLOCK_ROWS * PADDED_W;
@@ -144,19 +144,19 @@ static_assert(BLOCK_CHANNELS % BLOCK_WARPS == 0);
 // A block's rows of the input, transformed through shared memory: the Tile of scaling.cuh.
 template <int terms>
 struct WinogradTile {
-    // Tiles of an image: groups of channels, and for each group TILES along the rows.
-    static constexpr int GROUPS = CHANNEL_GROUPS, TILES = (PADDED_H + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    // Tiles of an image: slices of the channels, and for each slice TILES along the rows.
+    static constexpr int SLICES = CHANNEL_SLICES, TILES = (PADDED_H + BLOCK_ROWS - 1) / BLOCK_ROWS;
     static constexpr int BYTES = BLOCK_INPUTS * CHANNEL_PITCH * sizeof(float);  // of shared memory
     static constexpr int SHARERS = BLOCK_WARPS, MASKS = (BLOCK_INPUTS + LANES - 1) / LANES;  // of scaling.cuh
 
     float* inputs;  // [BLOCK_INPUTS][CHANNEL_PITCH], in shared memory
     int n, first_h, first_c;
 
-    __device__ __forceinline__ WinogradTile(float4* memory, int tile, int group, int image)
+    __device__ __forceinline__ WinogradTile(float4* memory, int tile, int slice, int image)
         : inputs(reinterpret_cast<float*>(memory)),
           n(image),
           first_h(tile * BLOCK_ROWS),
-          first_c(group * BLOCK_CHANNELS)
+          first_c(slice * BLOCK_CHANNELS)
     {
     }
 

@@ -29,6 +29,9 @@ SHAPES = {
     "1x1, stride 2": Conv(C=64, H=15, W=14, M=72, R=1, S=1, U=2),
     "7x7, stride 2": Conv(C=3, H=62, W=64, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
     "11x11, stride 4": Conv(C=3, H=64, W=62, M=64, R=11, S=11, U=4, top=2, bottom=2, left=2, right=2, relu=True),
+    "2 groups": Conv(C=96, H=27, W=27, M=96, R=5, S=5, top=2, bottom=2, left=2, right=2, groups=2, bias=True),
+    "5 groups": Conv(C=120, H=14, W=13, M=45, R=3, S=3, U=2, top=1, left=1, groups=5, bias=True),
+    "32 groups": Conv(C=128, H=14, W=13, M=128, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=32),
     "dilated": Conv(C=32, H=20, W=21, M=32, R=3, S=3, U=2, V=3, top=4, left=5, dilation_rows=2, dilation_columns=3),
 }
 

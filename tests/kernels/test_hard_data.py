@@ -20,12 +20,14 @@ from alexconv.shapes import Conv
 
 N = 3  # images: finite, with an infinity, with a NaN
 DILATED = {"dilation_rows": 2, "dilation_columns": 3}
+GROUPED = "grouped"
 SHAPES = {
     "deep": DEEP,
     "strided": Conv(C=3, H=19, W=15, M=12, R=5, S=4, U=2),
     # Layers as networks have them, for the rungs that take padding.
     "padded": Conv(C=16, H=8, W=9, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     "dilated": Conv(C=5, H=17, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2, bias=True, **DILATED),
+    GROUPED: Conv(C=48, H=17, W=13, M=27, R=3, S=3, U=2, V=3, top=2, left=1, right=2, groups=3, bias=True, **DILATED),
 }
 LARGE = {  # of ResNet-50; part of its first layer
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
@@ -64,9 +66,9 @@ def shapes_of(rung: Rung, shapes: dict[str, Conv]) -> list[str]:
 
 
 def on_host(place: int, rung: Rung) -> list[str]:
-    """The first shape that the rung takes, and another, not the one that its neighbours in the ladder have."""
+    """The first shape that the rung takes, and another: with groups, or not the one that its neighbours have."""
     first, *others = [] if rung.gpu_only else shapes_of(rung, SHAPES)
-    return [first, *others[place % max(1, len(others)) :][:1]]
+    return [first, GROUPED] if GROUPED in others else [first, *others[place % max(1, len(others)) :][:1]]
 
 
 def cases(names: Callable[[int, Rung], list[str]]) -> list:
