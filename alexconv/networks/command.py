@@ -120,7 +120,8 @@ def bounds_of(runner: NetworkRunner, point: NetworkPoint) -> list[BoundRung]:
     if point.rungs in NETWORK_PEERS:
         return []
     with suppress(DoesNotFit):
-        return [step.bound for step in runner.plan(point).steps]
+        plan = runner.plan(point)
+        return [step.bound for step in (*plan.steps, *plan.ahead)]
     return []
 
 

@@ -35,19 +35,25 @@ class LoadedNetwork:
         """The scores ``[N][classes]`` of images ``[N][C][H][W]``, an array of NumPy or a tensor of torch, as which they
         come, in the network's type.  Raises ValueError for images of another size.
         """
-        x = as_array(images)
-        if x.ndim != 4 or x.shape[1:] != self.network.image or not len(x):
+        shape = tuple(images.shape)
+        if len(shape) != 4 or shape[1:] != self.network.image or not shape[0]:
             wanted = " x ".join(map(str, self.network.image))
-            raise ValueError(f"{self.network.name} takes images of {wanted}, [N][C][H][W], not an array {x.shape}")
-        network = self._opened(len(x))
-        pieces = [network.scores(x[first:last]) for first, last in network.plan.pieces]
-        scores: Values = np.concatenate(pieces)
+            raise ValueError(f"{self.network.name} takes images of {wanted}, [N][C][H][W], not an array {shape}")
+        network = self._opened(shape[0])
+        pieces = network.plan.pieces
+        if getattr(images, "is_cuda", False) and self._executor.measures:
+            import torch
+
+            on_device = torch.cat([network.scores_of_tensor(images[first:last]) for first, last in pieces])
+            return on_device.flatten(1) if on_device.shape[2:] == (1, 1) else on_device
+        x = as_array(images)
+        scores: Values = np.concatenate([network.scores(x[first:last]) for first, last in pieces])
         scores = scores.reshape(len(scores), -1) if scores.shape[2:] == (1, 1) else np.ascontiguousarray(scores)
         if not hasattr(images, "detach"):
             return scores
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(scores)).to(images.device)
+        return torch.from_numpy(scores).to(images.device)
 
     def _opened(self, N: int) -> Any:
         """The network planned for N images, with its arrays; raises UsageError where it does not fit the device."""

@@ -14,7 +14,7 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.measuring.runner import DIGITS, FAILURES
 from alexconv.networks.checks import COMPARED, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
-from alexconv.networks.plan import AUTO, NetworkPlan, plan_network
+from alexconv.networks.plan import AUTO, NetworkPlan, Step, plan_network
 from alexconv.networks.schedules import Schedule
 from alexconv.networks.stages import Values
 from alexconv.networks.tables import Network
@@ -123,7 +123,7 @@ class NetworkRunner:
                 "device_bytes": plan.device_bytes(plan.images_per_piece),
                 "macs": point.network.macs(point.N),
                 "stages": [
-                    {**asdict(error), "constants": dict(step.bound.constants)}
+                    {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, point.N)}
                     for error, step in zip(stages, plan.steps, strict=True)
                 ],
                 "end_to_end": asdict(whole),
@@ -179,6 +179,13 @@ class NetworkRunner:
         """The largest relative error of a peer's scores: the sum of its products' tolerances, times PEER_ERROR."""
         precision = PRECISIONS[point.precision]
         return PEER_ERROR * sum(precision.tolerance(stage.shape.K) for stage in point.network.weighted)
+
+
+def bytes_moved(step: Step, N: int) -> int:
+    """Bytes of a stage's input, output and weights for N images, each once: the least that memory moves."""
+    bound = step.bound
+    weights = bound.filter_bytes() if "w" in step.arrays else 0
+    return N * sum(bound.image_bytes.values()) + weights + bound.bias_bytes()
 
 
 def relative_error(scores: Values, due: Values) -> float:

@@ -33,7 +33,11 @@ class CudaNetwork:
         with self._errors():
             self._gpu.flush()  # allocates the flush buffer before the arrays of the plan
             self._addresses = {name: self._allocate(name, nbytes) for name, nbytes in self._sizes.items()}
-        self._programs = [executor.load(step.bound) for step in plan.steps]
+        self._programs, self._ahead = (
+            [executor.load(step.bound) for step in part] for part in (plan.steps, plan.ahead)
+        )
+        self._beside = self._driver.Stream()
+        self._graphs, self._recorded = ExitStack(), dict[int, Callable[[], None]]()  # by images
         with self._errors():
             for step, program in zip(plan.steps, self._programs, strict=True):
                 if step.parameters:
@@ -78,10 +82,16 @@ class CudaNetwork:
     def enqueue(self, images: int) -> None:
         """Enqueues all stages over a piece whose images are on the device; the host waits if the schedule says so."""
         schedule = self.plan.schedule
+        if self._ahead:
+            self._beside.wait_for_event(self._gpu.mark(self._stream))
+            for step, program in zip(self.plan.ahead, self._ahead, strict=True):
+                program.enqueue(images, self._of(step), self._beside)
         for number in range(len(self.plan.steps)):
             self._enqueue_step(number, images, pdl=schedule.dependent and number > 0)
             if schedule.waits:
                 self._stream.synchronize()
+        if self._ahead:
+            self._stream.wait_for_event(self._gpu.mark(self._beside))
 
     def stage_outputs(self, images: Values) -> Iterator[Values]:
         """Each stage's outputs ``[n][M][E][F]``, of images ``[n][C][H][W]``, at most a piece, as they are computed."""
@@ -97,13 +107,46 @@ class CudaNetwork:
                 yield to_study(y, step.bound.rung.layout)
             self._check_guards()
 
+    def launcher(self, images: int) -> Callable[[], None]:
+        """What launches the stages over a piece of so many images as the schedule says."""
+        if not self.plan.schedule.graph:
+            return partial(self.enqueue, images)
+        if images not in self._recorded:
+            self.enqueue(images)  # encodes tensor maps, which a capture forbids
+            self._stream.synchronize()
+            recorded = self._gpu.recorded(lambda stream: self.enqueue(images))
+            self._recorded[images] = self._graphs.enter_context(recorded)
+        return self._recorded[images]
+
     def scores(self, images: Values) -> Values:
         """The last stage's outputs of images, at most a piece, launched as the schedule says."""
         with self._errors():
+            launch = self.launcher(len(images))
             self._driver.memcpy_htod(self._addresses[IMAGES], self._as_taken(images))
-            self.enqueue(len(images))
+            launch()
             self._stream.synchronize()
             return self._downloaded(len(images))
+
+    def scores_of_tensor(self, images: Any) -> Any:
+        """The same of torch's images on this GPU, as a tensor ``[n][M][E][F]`` there: nothing passes through the host.
+
+        Torch's stream and this network's wait for each other.
+        """
+        import torch
+
+        last, layout = self.plan.steps[-1].bound, self.plan.layout
+        memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+        x = images.to(getattr(torch, self.plan.dtype)).contiguous(memory_format=memory)
+        y = torch.empty(last.rung.y_shape(last.conv, len(x)), dtype=x.dtype, device=x.device)
+        with self._errors():
+            launch = self.launcher(len(x))
+            torch.cuda.current_stream(x.device).synchronize()
+            copy, itemsize = self._driver.memcpy_dtod_async, x.element_size()
+            copy(self._addresses[IMAGES], x.data_ptr(), x.numel() * itemsize, self._stream)
+            launch()
+            copy(y.data_ptr(), self._addresses[self.plan.steps[-1].output], y.numel() * itemsize, self._stream)
+            self._stream.synchronize()
+        return y.permute(0, 3, 1, 2) if last.rung.layout == "nhwc" else y
 
     def _downloaded(self, images: int) -> Values:
         last = self.plan.steps[-1]
@@ -120,15 +163,8 @@ class CudaNetwork:
         """
         plan = self.plan
         due = self.scores(images[: plan.images_per_piece])
-        with self._errors(), ExitStack() as stack:
-            sizes = {last - first for first, last in plan.pieces}
-            launches: dict[int, Callable[[], None]] = {count: partial(self.enqueue, count) for count in sizes}
-            if plan.schedule.graph:
-                for count in sizes:
-                    self.enqueue(count)  # encodes tensor maps, which a capture forbids
-                self._stream.synchronize()
-                launches = {count: stack.enter_context(self._gpu.recorded(self._captured(count))) for count in sizes}
-            pieces = [launches[last - first] for first, last in plan.pieces]
+        with self._errors():
+            pieces = [self.launcher(last - first) for first, last in plan.pieces]
             self._driver.memcpy_htod(self._addresses[IMAGES], self._as_taken(images[: plan.images_per_piece]))
             samples = self._executor.time(pieces, seconds)
             facts: Record = self._executor.under_load(pieces, samples, warm_ms=0)
@@ -141,9 +177,6 @@ class CudaNetwork:
             samples |= self._transfers(images, pieces, due, seconds)
             self._check_guards()
         return samples, facts
-
-    def _captured(self, images: int) -> Callable[[Any], None]:
-        return lambda stream: self.enqueue(images)
 
     def _captured_step(self, number: int, images: int) -> Callable[[Any], None]:
         return lambda stream: self._enqueue_step(number, images)
@@ -200,7 +233,8 @@ class CudaNetwork:
         return samples
 
     def close(self) -> None:
-        """Frees the arrays; after a fault that destroyed the context there is nothing left to free."""
+        """Frees graphs and arrays; after a fault that destroyed the context there is nothing left to free."""
+        self._graphs.close()
         for allocation, _, _ in self._allocations:
             with suppress(self._driver.Error):
                 allocation.free()

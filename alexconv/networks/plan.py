@@ -60,6 +60,7 @@ class NetworkPlan:
     layout: str
     N: int
     steps: tuple[Step, ...]
+    ahead: tuple[Step, ...] = ()  # launched beside the first stages: they compute nothing
     budget: float = inf
 
     def __post_init__(self) -> None:
@@ -139,7 +140,17 @@ def plan_network(
         raise DoesNotFit(f"{word} takes no stage of {network.name}")
     parameters = [used(stage, weights[number]) for stage, number in stages]
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
-    return NetworkPlan(network, schedule, precision, layout, N, steps, available)
+    ahead = prefetches(steps, precision, layout, N, executor) if schedule.prefetches else ()
+    return NetworkPlan(network, schedule, precision, layout, N, steps, ahead, available)
+
+
+def prefetches(steps: Sequence[Step], precision: str, layout: str, N: int, executor: Executor) -> tuple[Step, ...]:
+    """The prefetch of the first linear layer's weights, where these are what the layer waits for."""
+    own = of_stages(precision, layout)
+    linear = next((step for step in steps if step.bound.rung.path == own["linear"].path), None)
+    if linear is None:
+        return ()
+    return (Step(linear.stage, bound_to(own["prefetch"], linear.stage, N, executor), None, linear.arrays),)
 
 
 def used(stage: Stage, parameters: Parameters | None) -> Parameters | None:

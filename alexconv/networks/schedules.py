@@ -15,7 +15,8 @@ class Schedule:
 
     ``epilogue``: bias and ReLU in the product's epilogue; ``fused``: normalization and pooling as one kernel;
     ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
-    dependent launches.
+    dependent launches; ``prefetches``: while the convolutions run, another branch of the graph prefetches weights of
+    the first linear layer, if these are what it waits for.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Schedule:
     epilogue: bool = False
     fused: bool = False
     dependent: bool = False
+    prefetches: bool = False
 
     def stages(self, stages: Sequence[Stage]) -> list[tuple[Stage, int]]:
         """A network's stages as they are launched, each with the number of the stage that has its weights."""
@@ -45,11 +47,18 @@ class Schedule:
     def differs_on(self, stages: Sequence[Stage]) -> bool:
         """Whether it launches these stages otherwise than its parent does."""
         parent = SCHEDULES.get(self.parent or "")
+        if self.prefetches and not any(is_linear(stage) for stage in stages):
+            return False
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 
     @property
-    def _way(self) -> tuple[bool, bool, bool]:
-        return self.waits, self.graph, self.dependent
+    def _way(self) -> tuple[bool, ...]:
+        return self.waits, self.graph, self.dependent, self.prefetches
+
+
+def is_linear(stage: Stage) -> bool:
+    """Whether it is a linear layer."""
+    return isinstance(stage, Product) and stage.planes is not None
 
 
 def of_output(conv: Conv) -> Conv:
@@ -76,6 +85,16 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 epilogue=True,
                 fused=True,
                 dependent=True,
+            ),
+            Schedule(
+                "prefetch",
+                "dependent",
+                "linear weights prefetched into the L2 cache while the convolutions run",
+                graph=True,
+                epilogue=True,
+                fused=True,
+                dependent=True,
+                prefetches=True,
             ),
         )
     }

@@ -55,6 +55,22 @@ def images_at_once(p: Problem) -> int:
     return min(1 << (p.N - 1).bit_length(), MOST_IMAGES_AT_ONCE)
 
 
+L2_EIGHTHS = Constant(
+    "L2_EIGHTHS", "eighths of the L2 cache that prefetched weights take", lambda p: 4, choices=(1, 2, 3, 4, 5, 6)
+)
+PREFETCH_BLOCKS = 32  # enough to keep the memory busy, few enough to leave the multiprocessors to the convolutions
+
+
+def prefetched_bytes(itemsize: int) -> Callable[[Problem], int]:
+    """Bytes of the weights that are prefetched: as many as their share of the cache holds, in whole lines."""
+
+    def nbytes(p: Problem) -> int:
+        whole = p.conv.M * p.conv.C * itemsize
+        return min(whole, p["L2_EIGHTHS"] * p.device.l2_bytes // 8) // 128 * 128
+
+    return nbytes
+
+
 SPLITS = Constant("SPLITS", "warps that share a filter", usual_splits, choices=(1, 2, 4, 8))
 IMAGES = Constant("IMAGES", "images that a weight is multiplied with at once", images_at_once, choices=(1, 2, 4, 8))
 
@@ -110,6 +126,15 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> tuple[Run
             "a warp or several for each filter, weights loaded ahead: as fast as memory for few images",
             Launch("linear", ("x", "w", "y", BATCH), linear_grid, block, pdl=True, stores=True),
             constants=(SPLITS, IMAGES),
+            takes=("bias", "ReLU"),
+            refuses=refuses_planes,
+        ),
+        rung(
+            "prefetch",
+            "the first weights of a linear layer into the L2 cache",
+            Launch("prefetch", ("w",), lambda p: (PREFETCH_BLOCKS, 1, 1), block),
+            sizes=(*sizes, ("PREFETCHED_BYTES", prefetched_bytes(itemsize))),
+            constants=(L2_EIGHTHS,),
             takes=("bias", "ReLU"),
             refuses=refuses_planes,
         ),

@@ -94,7 +94,7 @@ def test_no_stage_passes_more_of_an_error_on_than_its_gain(kind):
         assert (after <= margin * stage.gain(parameters, kind, outputs[0]) * before).all(), stage.name
 
 
-@pytest.mark.parametrize("schedule", ("stream", "dependent"))
+@pytest.mark.parametrize("schedule", ("stream", "prefetch"))
 @pytest.mark.parametrize("precision", ("fp32", "fp16"))
 def test_every_stage_keeps_its_bound(host, precision, schedule):
     plan, x = planned(host, precision, schedule=schedule), images(small(), 0, 3)

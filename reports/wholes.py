@@ -1,0 +1,134 @@
+"""The tables of docs/whole-networks.md, from the records of ``alexconv run --network``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from alexconv.records.statistics import faster, median_of
+from alexconv.records.store import Record, read
+from alexconv.reports.elements import Cell, Faster, markdown_table
+from alexconv.reports.frontier import NOT_MEASURED
+from alexconv.reports.library import source
+
+TYPE = "network"  # of the records
+SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
+ONE, MANY = 1, 128  # images
+PEERS = "torch-"  # what peers' names begin with
+
+# Made before anything was measured, for an H100: microseconds of the schedule's latency with one image, and of its
+# kernels with 128.  117 MB of linear weights at 2.9 TB/s are 40; five convolutions of one image 6 each, a pooling 2.5,
+# a pass of bias and ReLU 2; a launch with its wait 12, without 6, in a graph 1.2; half of the L2 cache, 25 MB, are 9.
+# With 128 images: convolutions 350, linear layers 70, poolings 40, bias and ReLU 90; no weights are prefetched.
+PREDICTED: Mapping[str, tuple[float, float]] = {
+    "waits": (300, 780),
+    "stream": (150, 560),
+    "graph": (105, 550),
+    "epilogue": (89, 460),
+    "dependent": (75, 450),
+    "prefetch": (66, 450),
+}
+
+
+def networks_in(files: Sequence[Path]) -> tuple[list[Record], Any]:
+    """The last record of each point that was timed, and all records."""
+    records = read(files)
+    last: dict[tuple[object, ...], Record] = {}
+    for header in records.headers.values():
+        if header["type"] == TYPE and header["status"] == "ok" and median_of(header, "kernel") is not None:
+            last[tuple(header["axes"].values())] = header
+    return list(last.values()), records
+
+
+def us(record: Record, figure: str = "kernel") -> float:
+    """The median of a figure in microseconds."""
+    return 1e3 * (median_of(record, figure) or 0.0)
+
+
+def is_peer(record: Record) -> bool:
+    """Whether another library's network was timed."""
+    return str(record["axes"]["rungs"]).startswith(PEERS)
+
+
+def of(records: Sequence[Record], N: int) -> list[Record]:
+    """This project's records of SHOWN for N images, in the order of the schedules."""
+    chosen = [record for record in records if not is_peer(record) and record["axes"]["rungs"] == "auto"]
+    return [
+        record
+        for record in chosen
+        if (record["axes"]["network"], record["axes"]["precision"], record["axes"]["N"]) == (*SHOWN, N)
+    ]
+
+
+SCHEDULE_COLUMNS = (
+    *("schedule", "1 image: latency predicted, µs", "measured", "kernels", "than before"),
+    *("128 images: kernels predicted, µs", "measured", "than before"),
+)
+
+
+def schedule_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each schedule, with what it gains over the one before it."""
+    one, many = ({record["axes"]["schedule"]: record for record in of(records, N)} for N in (ONE, MANY))
+    before: tuple[float, float] | None = None
+    for name, (latency, kernels) in PREDICTED.items():
+        if name not in one or name not in many:
+            continue
+        now = us(one[name], "latency"), us(many[name])
+        gains = [Faster(old / new) if before else None for old, new in zip(before or now, now, strict=True)]
+        yield name, latency, now[0], us(one[name]), gains[0], kernels, now[1], gains[1]
+        before = now
+
+
+STAGE_COLUMNS = ("stage", "rung, 1 image", "µs", "TB/s", "rung, 128 images", "µs", "TB/s")
+
+
+def stage_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each stage of the last schedule that has times of stages, each stage alone, and their sum."""
+    timed = [[record for record in of(records, N) if "samples" in record["stages"][0]] for N in (ONE, MANY)]
+    if not all(timed):
+        return
+    sums = [0.0, 0.0]
+    for pair in zip(*(side[-1]["stages"] for side in timed), strict=True):
+        cells: list[Cell] = []
+        for place, stage in enumerate(pair):
+            time = 1e3 * median(stage["samples"]["kernel"])
+            sums[place] += time
+            cells += [f"`{stage['rung']}`", time, stage["bytes"] / time / 1e6]
+        yield pair[0]["stage"], *cells
+    whole = [us(side[-1]) for side in timed]
+    yield "sum of the stages", None, sums[0], None, None, sums[1], None
+    yield "the whole", None, whole[0], None, None, whole[1], None
+
+
+PEER_COLUMNS = ("network", "class", "N", "schedule", "µs", "torch NCHW", "NHWC", "compiled", "than torch", "images/s")
+
+
+def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each network, class and N: the fastest schedule and the peers, kernels alone."""
+    groups: dict[tuple[str, str, int], list[Record]] = {}
+    for record in records:
+        axes = record["axes"]
+        groups.setdefault((axes["network"], axes["precision"], axes["N"]), []).append(record)
+    for place, group in groups.items():
+        own = min((record for record in group if not is_peer(record)), key=us, default=None)
+        if own is None:
+            continue
+        peers = {record["axes"]["rungs"]: us(record) for record in group if is_peer(record)}
+        shown = [peers.get(f"{PEERS}{name}") for name in ("nchw", "nhwc", "compile")]
+        best = min(peers.values(), default=None)
+        rate = f"{place[2] / us(own) * 1e6:,.0f}"
+        yield *place, own["axes"]["schedule"], us(own), *shown, best and faster(best / us(own)), rate
+
+
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The page's tables."""
+    found, records = networks_in(files)
+    tables = {
+        "whole-schedules": (SCHEDULE_COLUMNS, list(schedule_rows(found))),
+        "whole-stages": (STAGE_COLUMNS, list(stage_rows(found))),
+        "whole-peers": (PEER_COLUMNS, list(peer_rows(found))),
+    }
+    return {
+        name: "\n".join([*markdown_table(columns, rows), "", source(records, found, files)]) if rows else NOT_MEASURED
+        for name, (columns, rows) in tables.items()
+    }
