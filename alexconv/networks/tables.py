@@ -66,11 +66,6 @@ def _alexnet(layers: tuple[Conv, ...], *, normalized: bool) -> tuple[Stage, ...]
     return *stages, linear("linear8", stages[-1], CLASSES, relu=False)
 
 
-def _grouped(layers: tuple[Conv, ...]) -> tuple[Conv, ...]:
-    """AlexNet's layers on two GPUs: layers 2, 4 and 5 see the channels of their own GPU alone."""
-    return tuple(replace(conv, groups=2) if number in (2, 4, 5) else conv for number, conv in enumerate(layers, 1))
-
-
 def _with_softmax(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return *stages, softmax("softmax", stages[-1])
 
@@ -93,7 +88,7 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
         for network in (
             Network(
                 "alexnet-2012",
-                _with_softmax(_alexnet(_grouped(_ONE_TOWER), normalized=True)),
+                _with_softmax(_alexnet(WORKLOADS["alexnet-2012"].layers, normalized=True)),
                 "AlexNet (Krizhevsky, Sutskever and Hinton, NIPS 2012): two groups, normalization, overlapping pooling",
             ),
             Network(
