@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from alexconv.networks.plan import NetworkPlan
+from alexconv.networks.plan import NetworkPlan, Step
 from alexconv.networks.stages import MARGIN, Values
+from alexconv.parallel import each_slice
 from alexconv.precisions import ANY, USUAL
 
 COMPARED = 8  # images whose scores are compared end to end
-AT_ONCE = 16  # images whose stage is computed in float64 at once
+AT_ONCE = 4  # images that a core checks at once
 
 StageOutputs = Callable[[Values], Iterable[Values]]
 
@@ -60,24 +62,32 @@ def checked_stages(
     x = images.astype(plan.dtype)
     errors, of_compared, squared = [], list[Values](), np.zeros((len(plan.steps), compared))
     for number, (step, y) in enumerate(zip(plan.steps, outputs(images), strict=True)):
-        stage, parameters = step.stage, step.parameters and step.parameters.stored_as(plan.dtype)
-        largest = of_bound = most = 0.0
-        for first in range(0, len(x), AT_ONCE):
-            part, actual = x[first : first + AT_ONCE], y[first : first + AT_ONCE]
-            due = stage.reference(part, parameters)
-            with np.errstate(invalid="ignore", over="ignore"):
-                error = np.abs(actual.astype(np.float64) - due)
-                allowed = stage.bound(part, due, parameters, step.bound.rung.precision, kind)
-                ratio = np.where(error == 0, 0, error / np.where(allowed > 0, allowed, np.finfo(float).tiny))
-            largest, most = np.maximum(largest, error.max()), np.maximum(most, np.abs(due).max())
-            of_bound = float(np.maximum(of_bound, ratio.max()))
-            own = np.minimum(error, allowed)  # what the stage may contribute to the scores' error
-            of_images = own[: max(0, compared - first)].reshape(-1, own[0].size)
-            squared[number, first : first + len(of_images)] = np.square(of_images).sum(axis=1)
-        errors.append(StageError(stage.name, step.bound.rung.name, float(largest / (most or 1)), of_bound))
+        # Products spread over all cores themselves; the rest of a check is spread over blocks of images.
+        due = step.stage.reference(x, step.parameters)
+        blocks = each_slice(partial(_errors, step, x, y, due, kind), len(x), AT_ONCE)
+        largest, most, of_bound = (float(np.max([block[place] for block in blocks])) for place in range(3))
+        squared[number] = np.concatenate([block[3] for block in blocks])[:compared]
+        errors.append(StageError(step.stage.name, step.bound.rung.name, largest / (most or 1), of_bound))
         x = np.ascontiguousarray(y)
         of_compared.append(x[:compared])
     return errors, end_to_end(plan, images[:compared], of_compared, np.sqrt(squared), kind), x
+
+
+def _errors(
+    step: Step, x: Values, y: Values, due: Values, kind: str, images: slice
+) -> tuple[float, float, float, Values]:
+    """Of some images: the largest error, the largest output, the largest error over its bound.
+
+    Last the squared norm of each image's errors, as far as they keep their bounds: what the stage may contribute to the
+    error of the scores.
+    """
+    part, expected = x[images], due[images]
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(y[images].astype(np.float64) - expected)
+        allowed = step.stage.bound(part, expected, step.parameters, step.bound.rung.precision, kind)
+        ratio = np.where(error == 0, 0, error / np.where(allowed > 0, allowed, np.finfo(float).tiny))
+        own = np.square(np.minimum(error, allowed)).reshape(len(part), -1).sum(axis=1)
+    return float(error.max()), float(np.abs(expected).max()), float(ratio.max()), own
 
 
 def end_to_end(plan: NetworkPlan, images: Values, outputs: list[Values], own: Values, kind: str) -> EndToEnd:
@@ -85,8 +95,7 @@ def end_to_end(plan: NetworkPlan, images: Values, outputs: list[Values], own: Va
     due = exact_scores(plan, images)
     bound = np.zeros(len(images))
     for step, norms, y in zip(plan.steps, own, outputs, strict=True):
-        parameters = step.parameters and step.parameters.stored_as(plan.dtype)
-        bound = step.stage.gain(parameters, kind, y) * bound + norms
+        bound = step.stage.gain(step.parameters, kind, y) * bound + norms
     bound *= MARGIN if kind == USUAL else 1
     error, size = (
         np.sqrt(np.square(values.reshape(len(values), -1)).sum(axis=1)) for values in (outputs[-1] - due, due)
@@ -100,5 +109,5 @@ def exact_scores(plan: NetworkPlan, images: Values) -> Values:
     """The scores of images through all stages in float64 arithmetic, from what the class's type holds of the inputs."""
     x = images.astype(plan.dtype).astype(np.float64)
     for step in plan.steps:
-        x = step.stage.reference(x, step.parameters and step.parameters.stored_as(plan.dtype))
+        x = step.stage.reference(x, step.parameters)
     return x

@@ -16,7 +16,7 @@ from alexconv.networks.measuring import opened_network
 from alexconv.networks.plan import CLASSES, plan_network
 from alexconv.networks.schedules import BEST, SCHEDULES
 from alexconv.networks.tables import network_named
-from alexconv.networks.weights import Weights, as_array, from_state_dict, generated
+from alexconv.networks.weights import Weights, as_array, from_state_dict, generated, stored_as
 from alexconv.planning.planner import DoesNotFit
 
 
@@ -89,4 +89,4 @@ def load(
     if precision not in CLASSES:
         raise UsageError(f"networks have the classes {', '.join(CLASSES)}, not {precision}")
     parameters = generated(network) if weights is None else from_state_dict(network, weights)
-    return LoadedNetwork(name, parameters, precision, choose_executor(backend, device))
+    return LoadedNetwork(name, stored_as(parameters, precision), precision, choose_executor(backend, device))

@@ -18,7 +18,7 @@ from alexconv.networks.plan import AUTO, NetworkPlan, Step, plan_network
 from alexconv.networks.schedules import Schedule
 from alexconv.networks.stages import Values
 from alexconv.networks.tables import Network
-from alexconv.networks.weights import Weights, generated, images
+from alexconv.networks.weights import Weights, generated, images, stored_as
 from alexconv.planning.planner import DoesNotFit
 from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record
@@ -62,13 +62,14 @@ class NetworkRunner:
 
     def __init__(self, executor: Executor, settings: NetworkSettings, ladder: Ladder = LADDER) -> None:
         self.executor, self.settings, self.ladder = executor, settings, ladder
-        self._weights: tuple[str, Weights] | None = None
+        self._weights: tuple[tuple[str, str], Weights] | None = None
         self._images: tuple[str, Values] | None = None
 
-    def weights(self, network: Network) -> Weights:
-        """The generated weights of a network; the last network's are kept."""
-        if self._weights is None or self._weights[0] != network.name:
-            self._weights = network.name, generated(network, self.settings.seed)
+    def weights(self, network: Network, precision: str) -> Weights:
+        """The generated weights of a network, rounded to a class's type; the last ones are kept."""
+        key = network.name, PRECISIONS[precision].dtype
+        if self._weights is None or self._weights[0] != key:
+            self._weights = key, stored_as(generated(network, self.settings.seed), precision)
         return self._weights[1]
 
     def images(self, network: Network, N: int) -> Values:
@@ -82,7 +83,7 @@ class NetworkRunner:
         return plan_network(
             self.executor,
             point.network,
-            self.weights(point.network),
+            self.weights(point.network, point.precision),
             point.schedule,
             point.N,
             point.precision,
@@ -150,7 +151,9 @@ class NetworkRunner:
     def _peer(self, point: NetworkPoint) -> Record:
         """A peer's record: its scores are compared with float64 as this project's are, end to end."""
         x, peer = self.images(point.network, point.N), NETWORK_PEERS[point.rungs]
-        network = TorchNetwork(self.executor, point.network, self.weights(point.network), peer, point.precision, x)
+        network = TorchNetwork(
+            self.executor, point.network, self.weights(point.network, point.precision), peer, point.precision, x
+        )
         try:
             compared = min(point.N, COMPARED)
             error = relative_error(network.scores()[:compared], self._exact(point, compared))

@@ -119,8 +119,9 @@ def plan_network(
 ) -> NetworkPlan:
     """The plan of a network on an executor.
 
-    ``word`` names a rung, which computes the stages that it takes, and ``auto`` the others; or it is ``auto``.  Raises
-    DoesNotFit where a stage has no rung, or where the named one takes none.
+    ``weights`` are rounded to the class's type.  ``word`` names a rung, which computes the stages that it takes, and
+    ``auto`` the others; or it is ``auto``.  Raises DoesNotFit where a stage has no rung, or where the named one takes
+    none.
     """
     stages = schedule.stages(network.stages)
     available = executor.memory_budget() if budget is None else budget

@@ -61,8 +61,11 @@ class Parameters:
 
     def stored_as(self, dtype: str) -> "Parameters":
         """Rounded to a type, in float32: what a network of that type computes with."""
-        rounded = (None if part is None else part.astype(dtype).astype(np.float32) for part in (self.w, self.bias))
-        return Parameters(*rounded)  # type: ignore[arg-type]
+
+        def rounded(values: Values) -> Values:
+            return values if np.dtype(dtype) == values.dtype else values.astype(dtype).astype(np.float32)
+
+        return Parameters(rounded(self.w), None if self.bias is None else rounded(self.bias))
 
 
 @dataclass(frozen=True)

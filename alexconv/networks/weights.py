@@ -15,6 +15,7 @@ from alexconv.data import keyed_generator, normal, uniform
 from alexconv.networks.stages import Parameters, Values
 from alexconv.networks.tables import Network
 from alexconv.parallel import each_image
+from alexconv.precisions import PRECISIONS
 
 BIASES = np.float32(0.1)  # the largest
 
@@ -44,6 +45,16 @@ def generated(network: Network, seed: int = 0) -> Weights:
         return Parameters(w, uniform(generator, (conv.M,)) * BIASES if conv.bias else None)
 
     return tuple(each_image(parameters, len(network.stages)))
+
+
+def stored_as(weights: Weights, precision: str) -> Weights:
+    """The weights as a network of a class has them, rounded to its type."""
+    dtype = PRECISIONS[precision].dtype
+    return tuple(each_image(lambda number: _stored(weights[number], dtype), len(weights)))
+
+
+def _stored(parameters: Parameters | None, dtype: str) -> Parameters | None:
+    return parameters and parameters.stored_as(dtype)
 
 
 def from_state_dict(network: Network, state: Mapping[str, Any]) -> Weights:

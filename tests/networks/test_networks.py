@@ -18,7 +18,7 @@ from alexconv.networks.plan import NetworkPlan, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.stages import MARGIN, convolution, linear, max_pooling, normalization, softmax
 from alexconv.networks.tables import NETWORKS, Network
-from alexconv.networks.weights import from_state_dict, generated, images
+from alexconv.networks.weights import from_state_dict, generated, images, stored_as
 from alexconv.planning.planner import DoesNotFit
 from alexconv.precisions import ANY, USUAL
 from alexconv.run import main
@@ -48,7 +48,8 @@ def host() -> HostExecutor:
 
 
 def planned(host: HostExecutor, precision: str, N: int = 3, schedule: str = "dependent", **more: int) -> NetworkPlan:
-    return plan_network(host, small(), generated(small()), SCHEDULES[schedule], N, precision, **more)
+    weights = stored_as(generated(small()), precision)
+    return plan_network(host, small(), weights, SCHEDULES[schedule], N, precision, **more)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

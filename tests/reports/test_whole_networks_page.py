@@ -1,0 +1,42 @@
+"""The tables of docs/whole-networks.md, on records made up here."""
+
+from pathlib import Path
+
+from alexconv.records.store import RecordFile
+from alexconv.reports import wholes
+
+
+def written(path: Path, *points: tuple[str, int, str, float], stages: bool = False) -> Path:
+    """A record file with points: schedule, N, rungs, and kernel time in us."""
+    file = RecordFile(path)
+    headers = {kind: file.header(kind, {"name": kind, "uuid": "GPU-1-2", "packages": {}}) for kind in ("device", "run")}
+    for schedule, N, rungs, us in points:
+        axes = {"network": "alexnet-torchvision", "schedule": schedule, "N": N, "precision": "fp16", "rungs": rungs}
+        stage = {"stage": "conv1", "rung": "mma-half", "bytes": 3_000_000}
+        if stages:
+            stage["samples"] = {"kernel": [us / 2e3] * 6}
+        samples = {"kernel": [us / 1e3] * 6, "latency": [us / 500] * 6}
+        file.header("network", {"axes": axes, "status": "ok", "stages": [stage], "samples": samples, **headers})
+    return path
+
+
+def test_schedules_are_compared_with_the_one_before_and_networks_with_the_fastest_peer(tmp_path):
+    points = [
+        (schedule, N, "auto", us * N) for schedule, us in (("graph", 100.0), ("epilogue", 80.0)) for N in (1, 128)
+    ]
+    peers = [("graph", 1, "torch-nchw", 200.0), ("graph", 1, "torch-nhwc", 160.0)]
+    parts = wholes.parts([written(tmp_path / "made.jsonl", *points, *peers, stages=True)])
+    rows = [line for line in parts["whole-schedules"].splitlines() if line.startswith("| epilogue")]
+    assert rows == ["| epilogue | 89 | 160.0 | 80.00 | 1.25× faster | 460 | 10,240 | 1.25× faster |"]
+    assert (
+        "| alexnet-torchvision | fp16 | 1 | epilogue | 80.00 | 200.0 | 160.0 | – | 2.00× faster | 12,500 |"
+        in (parts["whole-peers"])
+    )
+    assert "| conv1 | `mma-half` | 40.00 | 0.075" in parts["whole-stages"]
+    assert "made.jsonl" in parts["whole-peers"]
+
+
+def test_nothing_is_shown_of_what_was_not_timed(tmp_path):
+    file, record = RecordFile(tmp_path / "wrong.jsonl"), {"status": "wrong", "samples": {"kernel": [0.1] * 6}}
+    file.header("network", {"axes": {"network": "alexnet-torchvision", "rungs": "auto"}, **record})
+    assert set(wholes.parts([file.path]).values()) == {wholes.NOT_MEASURED}
