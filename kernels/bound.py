@@ -188,8 +188,16 @@ class BoundRung:
 
 
 def _config(launch: Launch, p: Problem) -> LaunchConfig:
-    args = (*launch.args, BIAS) if launch.stores and p.conv.bias else launch.args
-    return LaunchConfig(launch.entry, args, launch.grid(p), launch.block(p), launch.dynamic_shared(p), launch.pdl)
+    grouped = launch.grouped if p.conv.groups > 1 else ()
+    bias = (BIAS,) if launch.stores and p.conv.bias else ()
+    return LaunchConfig(
+        launch.entry,
+        (*launch.args, *grouped, *bias),
+        launch.grid(p),
+        launch.block(p),
+        launch.dynamic_shared(p),
+        launch.pdl,
+    )
 
 
 def _sizes(arrays: tuple[Array, ...], p: Problem) -> dict[str, int]:

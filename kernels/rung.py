@@ -118,6 +118,7 @@ class Launch:
     # griddepcontrol.wait before it touches anything but prepared arrays.
     pdl: bool = False
     stores: bool = False  # stores outputs, so it takes the layer's bias, if there is one, as its last argument
+    grouped: tuple[str, ...] = ()  # further arguments, before the bias, where the layer has groups
 
 
 def refusing_features(

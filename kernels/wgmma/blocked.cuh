@@ -9,9 +9,9 @@
 // epilogues).
 // Padding is written into the planes, as zeros.
 //
-// With groups, each is a layer of its own: a prepared input has an image for each group, all images of a group
-// together, and C, RUN and a filter's channels are those of a group.  In an unprepared input the groups' channels lie
-// side by side, and the TMA gathers from the group's first on.
+// With groups, each product (products.cuh) is a layer of its own: a prepared input has an image for each product, all
+// images of a product together, and blocked channels, runs and filters are those of a product.  In an unprepared input
+// the products' channels lie side by side, and the TMA gathers from the product's first on.
 //
 // Two kinds of layers keep their channels.  For 1 x 1 filters, only the pixels that they use are taken, which leaves a
 // plain matrix product.  And where GATHERS, the TMA gathers single taps by its traversal strides from unpadded planes,
@@ -19,9 +19,9 @@
 // fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, and unprepared inputs
 // (GATHER_AS_IT_LIES), with groups too.  Windows and resident filters need whole rows (GATHER_NEVER).
 #pragma once
-#include "../common/padding.cuh"
 #include "../common/range.cuh"
 #include "preparation.cuh"
+#include "products.cuh"
 
 #define GATHER_NEVER 0
 #define GATHER_WHERE_IT_PAYS 1
@@ -36,7 +36,7 @@ constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; lea
 constexpr bool GATHERS =
     GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1 || GROUPS > 1
                                 : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
-                                      (NEEDS_GATHER || (U > 1 ? GROUP_C >= LEAST_GATHERED : HAS_PADDING && GROUP_C % FULL_STAGE == 0));
+                                      (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED : HAS_PADDING && PRODUCT_C % FULL_STAGE == 0));
 
 // The side of the squares of pixels that become one, and the steps between the pixels that a 1 x 1 filter uses.
 constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
@@ -44,13 +44,13 @@ constexpr int STEP_ROWS = POINTWISE ? U : 1, STEP_COLUMNS = POINTWISE ? V : 1;
 static_assert(GATHERS || POINTWISE || !NEEDS_GATHER, "squares are blocked for one stride and no dilation");
 
 constexpr int SPACE_TO_DEPTH = SIDE * SIDE;  // blocked channels of one channel
-constexpr int BLOCKED_C = (GROUP_C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
+constexpr int BLOCKED_C = (PRODUCT_C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
 constexpr int BLOCKED_R = (R + SIDE - 1) / SIDE, BLOCKED_S = (S + SIDE - 1) / SIDE;
 constexpr int BLOCKED_H = GATHERS ? H : E + BLOCKED_R - 1, BLOCKED_W = GATHERS ? W : F + BLOCKED_S - 1;
 constexpr int PIXELS = E * F;
 // The input that the TMA reads: channels of a pixel and images of one image, and elements of each.
 constexpr int MAPPED_CHANNELS = GATHER == GATHER_AS_IT_LIES ? C : BLOCKED_C;
-constexpr int MAPPED_IMAGES = GATHER == GATHER_AS_IT_LIES ? 1 : GROUPS;
+constexpr int MAPPED_IMAGES = GATHER == GATHER_AS_IT_LIES ? 1 : PRODUCTS;
 constexpr int MAPPED_ELEMENTS = BLOCKED_H * BLOCKED_W * MAPPED_CHANNELS;
 constexpr int BLOCKED_ELEMENTS = MAPPED_IMAGES * MAPPED_ELEMENTS;
 constexpr int BLOCKED_FILTER_ELEMENTS = M * BLOCKED_R * BLOCKED_S * BLOCKED_C;
@@ -68,11 +68,14 @@ struct BlockedProblem {
     static __device__ __forceinline__ int rows_to(int run) { return GATHERS ? run / S * DILATION_ROWS : run; }
     static __device__ __forceinline__ int columns_to(int run) { return GATHERS ? run % S * DILATION_COLUMNS : 0; }
 
-    // Where a group's inputs begin: its first channel, and its image of the n-th of some images.
-    static __device__ __forceinline__ int first_channel(int group) { return MAPPED_IMAGES == 1 ? group * GROUP_C : 0; }
-    static __device__ __forceinline__ int image(int group, int n, int images)
+    // Where a product's inputs begin: its first channel, and its image of the n-th of some images.
+    static __device__ __forceinline__ int first_channel(int product)
     {
-        return MAPPED_IMAGES == 1 ? n : group * images + n;
+        return MAPPED_IMAGES == 1 ? product * PRODUCT_C : 0;
+    }
+    static __device__ __forceinline__ int image(int product, int n, int images)
+    {
+        return MAPPED_IMAGES == 1 ? n : product * images + n;
     }
 };
 
@@ -83,6 +86,12 @@ struct EveryRow {
     // The pixel of a row, or -1.
     __device__ __forceinline__ int pixel(int row) const { return row < images * PIXELS ? row : -1; }
 };
+
+// Whether products of some taps take channels of other groups from an input whose groups lie side by side.
+constexpr bool sees_others(int taps)
+{
+    return GROUPS > 1 && (GROUPS_TOGETHER > 1 || PRODUCT_C % taps != 0);
+}
 
 // Eight fp16 values, read or written in one access.
 struct alignas(16) Chunk {
@@ -132,8 +141,8 @@ struct ChunkPlanes {
 // A block's tile of the input, transposed through shared memory: the Tile of scaling.cuh.
 template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
-    // Tiles of an image: slices of the channels of a group, and for each slice TILES along the pixels.
-    static constexpr int GROUP_SLICES = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, SLICES = GROUPS * GROUP_SLICES;
+    // Tiles of an image: slices of the channels of a product, and for each slice TILES along the pixels.
+    static constexpr int PRODUCT_SLICES = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, SLICES = PRODUCTS * PRODUCT_SLICES;
     static constexpr int TILES = TILES_ACROSS * PLANE_H;
     // Whether planes take pixels as they are in memory, without padding or steps; zeros only after the last.
     static constexpr bool PLAIN = GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1);
@@ -143,24 +152,25 @@ struct BlockedTile {
     static constexpr int SEGMENTS = BLOCK_PIXELS * SIDE / LANES;
     static constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;
     // With stride 1 warps share the channels of a segment's pixels; otherwise a thread reads all of a pixel's.
-    static constexpr int SHARERS = SIDE == 1 ? ABREAST : 1, MASKS = SIDE == 1 ? SEGMENTS : 1;
+    static constexpr int SHARERS = SIDE == 1 ? ABREAST : 1, MASKS = SIDE == 1 ? SEGMENTS * GROUPS_TOGETHER : 1;
     static constexpr int ROWS = ABREAST == 1 ? SIDE : 1;  // of pixels that a thread reads
     // Whether squares, that is blocked pixels, are checked; every patch then has a whole one.  Neighbouring lanes have
     // the columns of one.
     static constexpr bool SQUARES =
         SIDE >= 4 && SIDE <= 8 && LANES % SIDE == 0 && PATCHES_HAVE_SQUARES && ROWS == SIDE;
     static_assert(BLOCK_PIXELS * SIDE % LANES == 0 && (ROWS == SIDE || ABREAST == SIDE || SIDE == 1));
+    static_assert(GROUPS_TOGETHER == 1 || (SIDE == 1 && PRODUCT_C <= BLOCK_C), "a block has whole groups");
 
     __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
-    int n, group, h, first_w, first_c;
+    int n, product, h, first_w, first_c;
 
     __device__ __forceinline__ BlockedTile(float4* memory, int tile, int slice, int image)
         : channels(reinterpret_cast<__half*>(memory)),
           n(image),
-          group(GROUPS == 1 ? 0 : slice / GROUP_SLICES),
+          product(PRODUCTS == 1 ? 0 : slice / PRODUCT_SLICES),
           h(tile / TILES_ACROSS),
           first_w(tile % TILES_ACROSS * BLOCK_PIXELS),
-          first_c((slice - group * GROUP_SLICES) * BLOCK_C)
+          first_c((slice - product * PRODUCT_SLICES) * BLOCK_C)
     {
     }
 
@@ -170,14 +180,15 @@ struct BlockedTile {
                                          float power, unsigned least,
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
     {
-        constexpr int LINES = (GROUP_C < BLOCK_C ? GROUP_C : BLOCK_C) * SIDE;
+        constexpr int LINES = (PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C) * SIDE;
         constexpr int READS = (LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
         Seen seen = {0, false, !SQUARES};
+        unsigned of_group[GROUPS_TOGETHER] = {};  // the largest magnitude of a pixel's channels of each group
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * SIDE + column;
-            const size_t line = ((size_t)n * C + group * GROUP_C + first_c) * INPUT_H + h * SIDE;
+            const size_t line = ((size_t)n * C + product * PRODUCT_C + first_c) * INPUT_H + h * SIDE;
             const float* const in = x + line * INPUT_W + place(in_w);
             __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
@@ -200,6 +211,7 @@ struct BlockedTile {
                     const int line = (first + i) * ABREAST + first_line;
                     unsigned& largest = of_row[(first + i) % ROWS];
                     largest = max(largest, magnitude(values[i]));
+                    if constexpr (GROUPS_TOGETHER > 1) add_to_group(of_group, (first + i) * ABREAST, line, values[i]);
                     if (inside(line, LINES, line / SIDE)) put(out + line * SIDE, values[i] * power);
                 }
             }
@@ -218,12 +230,30 @@ struct BlockedTile {
                 seen.weak |= of_square < least && first_w + column / SIDE < PLANE_W && is_square(in_w / SIDE * SIDE);
             }
         }
-        if constexpr (SHARERS > 1) {
+        if constexpr (SHARERS > 1 && GROUPS_TOGETHER > 1) {
+#pragma unroll
+            for (int group = 0; group < GROUPS_TOGETHER; ++group) {
+                const PixelMasks own = {__ballot_sync(0xffffffff, of_group[group] != 0),
+                                        __ballot_sync(0xffffffff, of_group[group] >= least)};
+                if (lane == 0) masks[warp * GROUPS_TOGETHER + group] = own;
+            }
+        } else if constexpr (SHARERS > 1) {
             const PixelMasks own = {__ballot_sync(0xffffffff, seen.largest != 0),
                                     __ballot_sync(0xffffffff, seen.largest >= least)};
             if (lane == 0) masks[warp] = own;
         }
         return seen;
+    }
+
+    // Adds a channel's value to those of its group, which is known at compile time where the warps that share a pixel's
+    // channels, from `first` on, read the same group at a time.
+    static __device__ __forceinline__ void add_to_group(unsigned (&of_group)[GROUPS_TOGETHER], int first, int channel,
+                                                        float value)
+    {
+        const int own = (GROUP_C % ABREAST == 0 ? first : channel) / GROUP_C;
+#pragma unroll
+        for (int group = 0; group < GROUPS_TOGETHER; ++group)
+            if (group == own) of_group[group] = max(of_group[group], magnitude(value));
     }
 
     // Offset, in elements, from the tile's first line to the input of a column, which may be in the padding.
@@ -250,7 +280,7 @@ struct BlockedTile {
     // Whether a line is one of the tile's; mostly known at compile time.
     __device__ __forceinline__ bool inside(int line, int lines, int c) const
     {
-        return line < lines && (GROUP_C <= BLOCK_C || GROUP_C % BLOCK_C == 0 || first_c + c < GROUP_C);
+        return line < lines && (PRODUCT_C <= BLOCK_C || PRODUCT_C % BLOCK_C == 0 || first_c + c < PRODUCT_C);
     }
 
     __device__ __forceinline__ void put(__half* out, float value) const
@@ -267,14 +297,14 @@ struct BlockedTile {
     {
         constexpr unsigned INFINITE_HALF = 0x7c00;
         bool infinite = false;
-        constexpr int CHANNELS = GROUP_C < BLOCK_C ? GROUP_C : BLOCK_C;
+        constexpr int CHANNELS = PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C;
 #pragma unroll 4
         for (int i = threadIdx.x; i < BLOCK_PIXELS * SIDE * CHANNELS; i += BLOCK_THREADS) {
             const int c = i % CHANNELS, column = i / CHANNELS, in_w = first_w * SIDE + column;
             const size_t pixel = ((size_t)n * INPUT_H + h * SIDE) * INPUT_W + place(in_w);
-            const __half* const in = x + pixel * C + group * GROUP_C + first_c + c;
+            const __half* const in = x + pixel * C + product * PRODUCT_C + first_c + c;
             __half* const out = channels + column / SIDE * PIXEL_PITCH + c * SPACE_TO_DEPTH + column % SIDE;
-            if (first_c + c >= GROUP_C) continue;
+            if (first_c + c >= PRODUCT_C) continue;
             __half values[SIDE];
 #pragma unroll
             for (int row = 0; row < SIDE; ++row) {
@@ -294,7 +324,7 @@ struct BlockedTile {
 
     __device__ __forceinline__ void write(__half* const (&blocked)[terms]) const
     {
-        const int image = BlockedProblem::image(group, n, gridDim.z);  // a block of the grid has one image
+        const int image = BlockedProblem::image(product, n, gridDim.z);  // a block of the grid has one image
 #pragma unroll
         for (int i = threadIdx.x; i < BLOCK_PIXELS * BLOCK_CHUNKS; i += BLOCK_THREADS) {
             const int chunk = Layout::chunk(i), pixel = Layout::pixel(i);
@@ -308,8 +338,8 @@ struct BlockedTile {
                 for (int pair = 0; pair < CHUNK / 2; ++pair) {
                     // undefined: channels beyond the last, which become zeros
                     halves.pairs[pair] = reinterpret_cast<const unsigned*>(from)[pair];
-                    if constexpr (BLOCKED_C > GROUP_C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
-                        const int inside = GROUP_C * SPACE_TO_DEPTH - channel - 2 * pair;
+                    if constexpr (BLOCKED_C > PRODUCT_C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
+                        const int inside = PRODUCT_C * SPACE_TO_DEPTH - channel - 2 * pair;
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }
                 }
@@ -323,7 +353,7 @@ struct BlockedTile {
 // Block (tile, slice, n) writes a tile of blocked image n, from fp16, and whether it has an infinity or a NaN.
 __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
                                                    int* __restrict__ infinite,    // [N][SLICES][TILES]
-                                                   __half* __restrict__ pixels)   // [GROUPS][N][PLANE_H][PLANE_W][BLOCKED_C]
+                                                   __half* __restrict__ pixels)   // [PRODUCTS][N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     DYNAMIC_SHARED(float4, tile_memory);
     const BlockedTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
@@ -342,9 +372,9 @@ struct BlockedFilters {
         constexpr int RUN = BLOCKED_S * BLOCKED_C;
         const int m = blockIdx.y, blocked_r = blockIdx.x;
         for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
-            const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH;
+            const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH - channel_of_product(m);
             const int r = blocked_r * SIDE + channel / SIDE % SIDE, s = i / BLOCKED_C * SIDE + channel % SIDE;
-            const bool inside = c < GROUP_C && r < R && s < S;
+            const bool inside = (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C && r < R && s < S;
             __half halves[terms];
             split<terms>(inside ? float(w[(((size_t)m * GROUP_C + c) * R + r) * S + s]) * power : 0.0f, halves);
 #pragma unroll

@@ -1,6 +1,7 @@
 """A layer in the form that wgmma takes: NHWC, a multiple of eight channels, and stride 1; ``blocked.cuh``."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 from alexconv.kernels.geometry import HALF, round_up
@@ -14,6 +15,23 @@ WGMMA_ROWS, MMA_K = 64, 16  # M and K of one wgmma
 
 Gathers = Callable[[Conv], bool]  # whether TMA gathers single taps of a layer
 LEAST_GATHERED = 16  # least channels for which a stride is gathered, not blocked
+
+
+LEAST_SHARED, SHARED = 16, 64  # channels, or filters, of several groups that share a product; ``products.cuh``
+
+
+def one_product(conv: Conv, most: int = SHARED) -> Conv:
+    """The layer of a product: of one group, or of several with at most ``most`` channels and filters together."""
+    one = conv.one_group
+    divisors = (count for count in range(conv.groups, 1, -1) if conv.groups % count == 0)
+    fitting = (count for count in divisors if count * one.C >= LEAST_SHARED and count * max(one.C, one.M) <= most)
+    count = next(fitting, 1)
+    return replace(one, C=count * one.C, M=count * one.M) if count > 1 else one
+
+
+def products(conv: Conv, most: int = SHARED) -> int:
+    """The products of a layer."""
+    return conv.C // one_product(conv, most).C
 
 
 def needs_gather(conv: Conv) -> bool:
@@ -35,7 +53,7 @@ def where_it_pays(conv: Conv) -> bool:
     """For a prepared input: ``GATHER_WHERE_IT_PAYS``."""
     if pointwise(conv):
         return False
-    channels = conv.one_group.C
+    channels = one_product(conv).C
     full_stages = any(conv.padding) and channels % STAGE_TAPS == 0
     return needs_gather(conv) or (channels >= LEAST_GATHERED if conv.U > 1 else full_stages)
 
@@ -51,8 +69,8 @@ def side(conv: Conv, gathers: Gathers = never) -> int:
 
 
 def blocked_c(conv: Conv, gathers: Gathers = never) -> int:
-    """Channels of a group of the blocked layer: those of all pixels of a square, rounded up to a multiple of eight."""
-    return round_up(conv.one_group.C * side(conv, gathers) ** 2, CHUNK)
+    """Channels of a product of the blocked layer: of all pixels of a square, rounded up to a multiple of eight."""
+    return round_up(one_product(conv).C * side(conv, gathers) ** 2, CHUNK)
 
 
 def blocked_rs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
@@ -81,5 +99,5 @@ def tiles(p: Problem) -> int:
 
 
 def tiles_of_filters(conv: Conv, filters: int) -> int:
-    """Tiles of this many filters of one group each."""
-    return conv.groups * ceil(conv.one_group.M / filters)
+    """Tiles of this many filters of one product each."""
+    return products(conv) * ceil(one_product(conv).M / filters)

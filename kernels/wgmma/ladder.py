@@ -11,7 +11,6 @@ from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.wgmma.blocked import (
     CHUNK,
-    MMA_K,
     ROW_BYTES,
     STAGE_TAPS,
     WGMMA_ROWS,
@@ -22,7 +21,9 @@ from alexconv.kernels.wgmma.blocked import (
     blocked_rs,
     needs_gather,
     never,
+    one_product,
     pointwise,
+    products,
     runs,
     side,
     tiles_of_filters,
@@ -62,8 +63,8 @@ TAKES_UNGROUPED = tuple(name for name in FEATURES if name != "groups")
 
 
 def pixels_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
-    """The blocked input: an image for each group, those of a group together."""
-    return lambda p: (p.conv.groups * p.N, *blocked_hw(p.conv, gathers), blocked_c(p.conv, gathers))
+    """The blocked input: an image for each product, those of a product together."""
+    return lambda p: (products(p.conv) * p.N, *blocked_hw(p.conv, gathers), blocked_c(p.conv, gathers))
 
 
 def filters_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
@@ -72,7 +73,7 @@ def filters_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ..
 
 
 def pixel_map(name: str, array: str, gathers: Gathers) -> TensorMap:
-    """The im2col map through which TMA gathers the blocked input, or an unprepared one with all groups' channels.
+    """The im2col map through which TMA gathers the blocked input, or an unprepared one with all channels.
 
     A row of a filter covers neighbouring pixels, which are contiguous in memory: so a pixel of the map is such a row,
     and pixels overlap.  The window has one column.  Where single taps are gathered, pixels are those of the input, and
@@ -84,7 +85,7 @@ def pixel_map(name: str, array: str, gathers: Gathers) -> TensorMap:
 
     def dims(p: Problem) -> tuple[int, ...]:
         H, W = blocked_hw(p.conv, gathers)
-        images = p.N if gathers is as_it_lies else p.conv.groups * p.N
+        images = p.N if gathers is as_it_lies else products(p.conv) * p.N
         return (channels(p), W, H, images) if gathers(p.conv) else (runs(p.conv, gathers)[1], p.conv.F, H, images)
 
     def strides(p: Problem) -> tuple[int, ...]:
@@ -178,7 +179,7 @@ def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
             for filters in FILTER_TILES
             if not too_many(p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
         ]
-        fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.one_group.M % filters == 0] or sizes
+        fitting = [(pixels, filters) for pixels, filters in sizes if one_product(p.conv).M % filters == 0] or sizes
         return min(fitting, key=lambda tile: tile_cost(p, *tile))
 
     return cheapest
@@ -244,12 +245,12 @@ def block_pixels(of: int) -> int:
 def tiles_and_slices(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
     """Blocks along the pixels and along the channels of an image; without squares a plane is one long row.
 
-    A slice of the channels is of one group.
+    A slice of the channels is of one product.
     """
     of = side(conv, gathers)
     height, width = blocked_hw(conv, gathers)
     rows, columns = (1, height * width) if of == 1 else (height, width)
-    slices = conv.groups * ceil(blocked_c(conv, gathers) / (block_c(of) * of**2))
+    slices = products(conv) * ceil(blocked_c(conv, gathers) / (block_c(of) * of**2))
     return rows * ceil(columns / block_pixels(of)), slices
 
 
@@ -313,13 +314,10 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
     return reason
 
 
-def refuses_unblocked(p: Problem, unit: int = MMA_K) -> str | None:
-    """The reason why TMA cannot gather the input in place, for products of ``unit`` taps."""
+def refuses_unblocked(p: Problem) -> str | None:
+    """The reason why TMA cannot gather the input in place."""
     if p.conv.C % CHUNK:
         return f"{p.conv.C} channels: the copy engine takes multiples of {CHUNK}"
-    if p.conv.groups > 1 and p.conv.one_group.C % unit:
-        # A product would take the next group's channels too, and zero times infinity is NaN.
-        return f"groups of {p.conv.one_group.C} channels: products are of multiples of {unit}"
     return refuses(NATIVE, as_it_lies)(p)
 
 
@@ -346,13 +344,16 @@ def of_tiles(name: str, gathers: Gathers = never) -> Array:
     return Array(name, lambda p: (p.N, *reversed(tiles_and_slices(p.conv, gathers))))
 
 
-def multiply(operands: Operands, *args: str) -> Launch:
-    """The launch of the product itself."""
+OWN_CHANNELS = "x", "filters"  # from which an output is computed again where a product has channels of other groups
+
+
+def multiply(operands: Operands, *args: str, grouped: tuple[str, ...] = ()) -> Launch:
+    """The launch of the product itself; ``grouped``: further arguments for a layer with groups."""
 
     def shared_bytes(p: Problem) -> int:
         return pipeline_bytes(operands, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True, grouped=grouped)
 
 
 def prepare_scaled(terms: int, gathers: Gathers = never) -> tuple[Launch, ...]:
@@ -396,7 +397,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         family="wgmma",
         parent="mma-half",
         file="wgmma/wgmma_half.cu",
-        launches=(multiply(NATIVE, "pixel_map", "filter_map", "y", "N"),),
+        launches=(multiply(NATIVE, "pixel_map", "filter_map", "y", "N", grouped=OWN_CHANNELS),),
         constants=tile_constants(NATIVE),
         precision="fp16",
         layout="nhwc",

@@ -6,13 +6,14 @@ from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Launch, Rung, TensorMap
 from alexconv.kernels.times import CLOCK, TILE, Time, values
-from alexconv.kernels.wgmma.blocked import CHUNK, MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS
+from alexconv.kernels.wgmma.blocked import CHUNK, MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, one_product, products
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     GRID_BLOCKS,
     LARGEST_WINDOW,
     MBARRIER_BYTES,
     NATIVE,
+    OWN_CHANNELS,
     STAGES,
     TAKES_PADDING,
     beyond_plane,
@@ -31,12 +32,13 @@ POSITION_TILES = (128, 256)  # of both consumers
 FILTER_TILES = (32, 64, 96, 128, 160, 192, 256)
 USUAL_STAGES = 4  # at most: each is a whole tile's window
 LEAST_OF_TILE = 0.7  # microseconds
+SHARED = 32  # channels, or filters, of groups that share a product: a wgmma reads more rows, but multiplies fewer zeros
 READ_ROWS, READ_FILTER = 16.0, 0.25  # cycles in which a wgmma reads its rows from shared memory, and a filter
 
 
 def packed_k(conv: Conv) -> int:
     """Values of K: the channels of one tap after the other, each in whole steps."""
-    return conv.R * conv.S * round_up(conv.C, MMA_K)
+    return conv.R * conv.S * round_up(one_product(conv, SHARED).C, MMA_K)
 
 
 def boxes(p: Problem) -> tuple[int, int]:
@@ -55,7 +57,7 @@ def filter_bytes(p: Problem) -> int:
 def window_bytes(p: Problem) -> int:
     """A tile's window in shared memory: a plane for each slice of the channels."""
     count, positions = boxes(p)
-    return ceil(p.conv.C / STAGE_TAPS) * count * positions * ROW_BYTES
+    return ceil(one_product(p.conv, SHARED).C / STAGE_TAPS) * count * positions * ROW_BYTES
 
 
 def in_place_bytes(p: Problem) -> int:
@@ -66,7 +68,7 @@ def in_place_bytes(p: Problem) -> int:
 
 def tiles_of_filters(p: Problem) -> int:
     """Tiles along the filters."""
-    return ceil(p.conv.M / p["TILE_FILTERS"])
+    return products(p.conv, SHARED) * ceil(one_product(p.conv, SHARED).M / p["TILE_FILTERS"])
 
 
 def tiles_of_image(p: Problem) -> int:
@@ -101,7 +103,9 @@ def in_place_constants() -> tuple[Constant, ...]:
         return in_place_bytes(sized) <= p.device.shared_per_block and not too_many_accumulators(NATIVE, sized)
 
     def tile(p: Problem) -> tuple[int, int]:
-        sizes = sorted(FILTER_TILES, key=lambda size: (round_up(p.conv.M, size), -size))  # the least padding
+        sizes = sorted(
+            FILTER_TILES, key=lambda size: (round_up(one_product(p.conv, SHARED).M, size), -size)
+        )  # the least padding
         fitting = [(pixels, size) for size in sizes for pixels in reversed(POSITION_TILES) if fits(p, pixels, size, 2)]
         return next(iter(fitting), (min(POSITION_TILES), min(FILTER_TILES)))
 
@@ -160,6 +164,7 @@ IN_PLACE_RUNGS: tuple[Rung, ...] = (
                 in_place_bytes,
                 pdl=True,
                 stores=True,
+                grouped=OWN_CHANNELS,
             ),
         ),
         constants=in_place_constants(),
@@ -172,7 +177,7 @@ IN_PLACE_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_PADDING,
+        takes=(*TAKES_PADDING, "groups"),
         time=Time(busy, values(HALF, HALF), tiles=TILE_SIZES),
     ),
 )

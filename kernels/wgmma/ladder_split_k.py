@@ -7,11 +7,12 @@ from math import ceil
 from alexconv.kernels.geometry import FLOAT, HOPPER, Refusal
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
-from alexconv.kernels.wgmma.blocked import MMA_K, STAGE_TAPS, as_it_lies, runs, tiles
+from alexconv.kernels.wgmma.blocked import STAGE_TAPS, as_it_lies, runs, tiles
 from alexconv.kernels.wgmma.ladder import (
     FILTER_TILES,
     GRID_BLOCKS,
     NATIVE,
+    OWN_CHANNELS,
     PIXEL_TILES,
     SMALLEST_TILE,
     TAKES_ALL,
@@ -85,9 +86,9 @@ def sums_of_slices() -> tuple[Array, Array]:
     return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD, lasting=True)
 
 
-def refuses_split_k(unit: int) -> Refusal:
-    """The reason why a rung whose products take ``unit`` taps does not take a problem."""
-    return lambda p: too_many_splits(half_stages)(p) or refuses_unblocked(p, unit)
+def refuses_split_k(p: Problem) -> str | None:
+    """The reason why wgmma-half-split-k does not take a problem."""
+    return too_many_splits(half_stages)(p) or refuses_unblocked(p)
 
 
 def shared_bytes(p: Problem) -> int:
@@ -115,6 +116,7 @@ def split_k(
                 shared_bytes,
                 pdl=True,
                 stores=True,
+                grouped=OWN_CHANNELS,
             ),
         ),
         constants=(
@@ -127,7 +129,7 @@ def split_k(
         prepare=(prepare_native("order_filters", as_it_lies),),
         prepared=(filters(gathers=as_it_lies),),
         maps=(pixel_map("pixel_map", "x", as_it_lies), filter_map("filter_map", "filters", as_it_lies)),
-        refuses=refuses_split_k(STAGE_TAPS if whole else MMA_K),
+        refuses=refuses_split_k,
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",

@@ -3,7 +3,7 @@
 // Gives: compute_full_range, the last kernel of wgmma-half-blocked and wgmma-window-half.
 //
 // With a stride, a blocked filter has taps beyond the filter: zeros, but they multiply inputs outside of an output's
-// patch, and zero times infinity would be NaN.  Block (part, 0, n) computes some tiles of image n if that has an
+// patch, and zero times infinity would be NaN; so do the filters of products with several groups.  Block (part, 0, n) computes some tiles of image n if that has an
 // infinity or a NaN.
 #pragma once
 #include "../arch/dependent_launch.cuh"
@@ -12,7 +12,7 @@
 
 struct NativeArrays {
     const __half* x;        // [N][H][W][C]
-    const __half* filters;  // [M][BLOCKED_R][RUN]
+    const __half* filters;  // [M][BLOCKED_R][BLOCKED_S][BLOCKED_C]
     __half* y;              // [N][E][F][M]
     const __half* bias;     // [M]
 
@@ -25,9 +25,9 @@ struct NativeArrays {
 
     __device__ __forceinline__ float filter(int m, int c, int r, int s) const
     {
-        const int channel = c * SPACE_TO_DEPTH + r % SIDE * SIDE + s % SIDE;
+        const int channel = (channel_of_product(m) + c) * SPACE_TO_DEPTH + r % SIDE * SIDE + s % SIDE;
         return __half2float(
-            filters[((size_t)m * BLOCKED_R + r / SIDE) * BlockedProblem::RUN + s / SIDE * BLOCKED_C + channel]);
+            filters[((size_t)m * BLOCKED_R + r / SIDE) * (BLOCKED_S * BLOCKED_C) + s / SIDE * BLOCKED_C + channel]);
     }
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
@@ -38,14 +38,14 @@ struct NativeArrays {
 
 extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const __half* __restrict__ x,        // [N][H][W][C]
-                       const __half* __restrict__ filters,  // [M][BLOCKED_R][RUN]
+                       const __half* __restrict__ filters,  // [M][BLOCKED_R][BLOCKED_S][BLOCKED_C]
                        const int* __restrict__ infinite,    // [N][SLICES][TILES]
                        __half* __restrict__ y               // [N][E][F][M]
                        BIAS_PARAMETER(__half))              // [M]
 {
     constexpr int COUNT = BlockedTile<1>::SLICES * BlockedTile<1>::TILES;
     wait_for_primary_launches();  // which find infinities and write the other outputs
-    if constexpr (SIDE > 1) {
+    if constexpr (SIDE > 1 || GROUPS_TOGETHER > 1) {
         const int n = blockIdx.z;
         bool any = false;
         for (int i = threadIdx.x; i < COUNT; i += FULL_THREADS) any |= infinite[(size_t)n * COUNT + i] != 0;

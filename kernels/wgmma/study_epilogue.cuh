@@ -39,7 +39,7 @@ struct OutputRow {
         if (!plane) return;
 #pragma unroll
         for (int i = 0; i < count; ++i)
-            if (GROUP_M % TILE_FILTERS == 0 || filter + i * step < end)
+            if (PRODUCT_M % TILE_FILTERS == 0 || filter + i * step < end)
                 plane[(size_t)(filter + i * step) * PIXELS] =
                     with_bias_and_relu(sums[i] * first * factors[i] * second, biases, i);
     }
@@ -140,8 +140,8 @@ struct StudyEpilogue {
                 write_factors(found, group + 1, next);
             }
             const int filter = first_filter + group * FILTERS + warp;
-            low.store(of_low, factors, biases, filter, WARPS, end_of_group(first_filter));
-            high.store(of_high, factors, biases, filter, WARPS, end_of_group(first_filter));
+            low.store(of_low, factors, biases, filter, WARPS, end_of_product(first_filter));
+            high.store(of_high, factors, biases, filter, WARPS, end_of_product(first_filter));
         }
     }
 

@@ -10,7 +10,7 @@
 //
 // A block stays resident and computes one tile after the other, so the producer fetches the next tile during the
 // consumers' epilogue.  Tiles of the same pixels and different filters follow each other.  Where a
-// layer has groups, a tile has filters of one of them, and K runs over its channels.
+// layer has groups, a tile has filters of one product (products.cuh), and K runs over its channels.
 //
 //     multiply_tiles<Problem, Mainloop>(maps, work, epilogue);
 //
@@ -23,8 +23,8 @@
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../arch/hopper.cuh"
-#include "../common/padding.cuh"
 #include "preparation.cuh"
+#include "products.cuh"
 
 constexpr int STAGE_TAPS = 64, MMA_K = 16;  // taps of a stage, and of one wgmma
 constexpr int WGMMA_ROWS = 64;              // M of one wgmma
@@ -37,7 +37,8 @@ constexpr int WGMMAS = TILE_PIXELS / (WGMMA_ROWS * CONSUMERS) * WGMMAS_ACROSS;  
 constexpr int ACCUMULATORS = WGMMA_FILTERS / 2;  // a thread's, of an accumulator tile: WGMMA_ROWS x WGMMA_FILTERS sums
 static_assert(TILE_PIXELS % (WGMMA_ROWS * CONSUMERS) == 0);
 
-constexpr int GROUP_TILES = (GROUP_M + TILE_FILTERS - 1) / TILE_FILTERS, TILES_OF_FILTERS = GROUPS * GROUP_TILES;
+constexpr int PRODUCT_TILES = (PRODUCT_M + TILE_FILTERS - 1) / TILE_FILTERS;
+constexpr int TILES_OF_FILTERS = PRODUCTS * PRODUCT_TILES;
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
 
 // Registers per thread (setmaxnreg): the producer needs few and leaves the rest to the consumers; a single consumer has
@@ -126,19 +127,22 @@ struct PersistentTiles {
     __device__ __forceinline__ void next() { tile += GRID_BLOCKS; }
     __device__ __forceinline__ int first_stage() const { return 0; }
     __device__ __forceinline__ int end_stage() const { return KStages<Problem>::PER_TILE; }
-    __device__ __forceinline__ int group() const { return GROUPS == 1 ? 0 : tile % TILES_OF_FILTERS / GROUP_TILES; }
+    __device__ __forceinline__ int product() const
+    {
+        return PRODUCTS == 1 ? 0 : tile % TILES_OF_FILTERS / PRODUCT_TILES;
+    }
     __device__ __forceinline__ int filter() const
     {
-        return group() * GROUP_M + (tile % TILES_OF_FILTERS - group() * GROUP_TILES) * TILE_FILTERS;
+        return product() * PRODUCT_M + (tile % TILES_OF_FILTERS - product() * PRODUCT_TILES) * TILE_FILTERS;
     }
     __device__ __forceinline__ int pixel() const { return tile / TILES_OF_FILTERS * TILE_PIXELS; }
 
     // Coordinates of the maps: image, first channel and filter.
     __device__ __forceinline__ int image() const
     {
-        return Problem::image(group(), pixel() / Problem::IMAGE_ROWS, images);
+        return Problem::image(product(), pixel() / Problem::IMAGE_ROWS, images);
     }
-    __device__ __forceinline__ int first_channel() const { return Problem::first_channel(group()); }
+    __device__ __forceinline__ int first_channel() const { return Problem::first_channel(product()); }
     __device__ __forceinline__ int mapped_filter() const { return filter(); }
 
     // The pixel of the batch at a row of the tile, where a consumer's outputs begin.
@@ -171,7 +175,7 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
         const int pixel = work.pixel() % Problem::IMAGE_ROWS;
         const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
         const int column = Problem::first_column(pixel % Problem::ADJACENT_ROWS);
-        const int image = work.image(), channel = work.first_channel(), filter = work.mapped_filter();
+        const int image = work.image(), filter = work.mapped_filter();
         const int first_stage = work.first_stage(), end_stage = work.end_stage();
         for (int i = first_stage; i < end_stage; ++i) {
             const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
@@ -182,9 +186,11 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
                 mbarrier_arrive_expect_tx(full, sizeof(Stage<terms>));
             }
             Stage<terms>& stage = shared.stages[state.stage];
+            int channel = tap;
+            if constexpr (PRODUCTS > 1) channel += work.first_channel();
 #pragma unroll
             for (int term = 0; term < terms; ++term) {
-                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, channel + tap, column, row, image,
+                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, channel, column, row, image,
                                 Problem::columns_to(run), Problem::rows_to(run));
                 if (!has_filters) tma_load_box(stage.filters[term], maps.filters[term], full, tap, run, filter);
             }

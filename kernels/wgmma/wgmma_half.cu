@@ -18,6 +18,7 @@
 #include "native_epilogue.cuh"
 
 static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
+using Epilogue = NativeEpilogue<EveryRow, OwnChannels<BLOCKED_C, sees_others(MMA_K)>>;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
@@ -30,18 +31,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters [M][R][S][C]
              __half* __restrict__ y,       // [N][E][F][M]
-             long long N BIAS_PARAMETER(__half))         // [M]
+             long long N GROUP_PARAMETERS BIAS_PARAMETER(__half))         // [M]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which may write x
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
                                                             PersistentTiles<BlockedProblem>(N),
-                                                            NativeEpilogue<EveryRow>{y, {int(N)}, BIAS});
+                                                            Epilogue{y, {int(N)}, BIAS, OWN_CHANNELS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
-ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, NativeEpilogue<EveryRow>>));
+ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, Epilogue>));
 ASSERT_PIXEL_MAP(PIXEL_MAP);
 ASSERT_FILTER_MAP(FILTER_MAP);
 ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);

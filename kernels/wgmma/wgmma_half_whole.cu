@@ -23,6 +23,7 @@
 #include "split_tiles.cuh"
 
 static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
+using Epilogue = NativeEpilogue<EveryRow, OwnChannels<BLOCKED_C, sees_others(STAGE_TAPS)>>;
 
 // The layer with its runs padded to whole stages.
 struct WholeStages : BlockedProblem {
@@ -42,25 +43,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
              unsigned* arrived,            // [tiles][TILE_WARPS]
              __half* __restrict__ y,       // [N][E][F][M]
-             long long N BIAS_PARAMETER(__half))  // [M]
+             long long N GROUP_PARAMETERS BIAS_PARAMETER(__half))  // [M]
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {
         prefetch_tensor_map(pixel_map);
         prefetch_tensor_map(filter_map);
     }
-    using Epilogue = SplitKEpilogue<NativeEpilogue<EveryRow>>;
     constexpr bool FILTERS_FIRST = true;
     multiply_tiles<WholeStages, AccumulateInTensorCores, FILTERS_FIRST>(
         OperandMaps<1>{{pixel_map}, {filter_map}}, SplitKTiles<WholeStages>(N),
-        Epilogue{{y, {int(N)}, BIAS}, {partial, arrived}});
+        SplitKEpilogue<Epilogue>{{y, {int(N)}, BIAS, OWN_CHANNELS}, {partial, arrived}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, SPLITS > 1 ? IMAGE_TILES * SPLITS : GRID_BLOCKS, 1, 1);
 ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
 ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);
-ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, NativeEpilogue<EveryRow>>));
+ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, Epilogue>));
 ASSERT_PIXEL_MAP(PIXEL_MAP);
 ASSERT_FILTER_MAP(FILTER_MAP);
 ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);

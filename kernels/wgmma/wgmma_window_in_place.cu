@@ -17,10 +17,13 @@
 #include <cuda_fp16.h>
 
 #define GATHER GATHER_NEVER
+#define SHARED 32
 #include "../arch/tensor_map.cuh"
 #include "../arch/wgmma_sizes.cuh"
 #include "native_epilogue.cuh"
 #include "window_in_place.cuh"
+
+using Epilogue = NativeEpilogue<InPlacePositions, OwnChannels<PACKED_C, sees_others(MMA_K)>>;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
@@ -33,19 +36,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* position_map,  // of x [N][H][W][C]
              const TensorMap* filter_map,    // of filters
              __half* __restrict__ y,         // [N][E][F][M]
-             long long N BIAS_PARAMETER(__half))  // [M]
+             long long N GROUP_PARAMETERS BIAS_PARAMETER(__half))  // [M]
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {
         prefetch_tensor_map(position_map);
         prefetch_tensor_map(filter_map);
     }
-    multiply_in_place(position_map, filter_map, N, NativeEpilogue<InPlacePositions>{y, {int(N)}, BIAS});
+    multiply_in_place(position_map, filter_map, N, Epilogue{y, {int(N)}, BIAS, OWN_CHANNELS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
-ASSERT_SHARED_BYTES(MULTIPLY, IN_PLACE_SHARED_BYTES<NativeEpilogue<InPlacePositions>>);
+ASSERT_SHARED_BYTES(MULTIPLY, IN_PLACE_SHARED_BYTES<Epilogue>);
 ASSERT_IN_PLACE_MAP(POSITION_MAP);
 ASSERT_PACKED_FILTER_MAP(FILTER_MAP);
 ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);

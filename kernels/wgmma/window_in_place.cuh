@@ -14,6 +14,8 @@
 // Two consumers, each with its own tiles, alternate on the tensor cores (ping-pong schedule): while one multiplies, the
 // other stores.
 //
+// Where a layer has groups, a tile of filters is of one product (products.cuh), and a window has its channels.
+//
 // A row in shared memory has 64 channels; a window of more is several planes of rows, one for each slice of 64.
 //
 //     multiply_in_place(position_map, filter_map, images, epilogue);
@@ -23,7 +25,7 @@
 #include "blocked.cuh"
 #include "warpgroups.cuh"
 
-constexpr int TAPS = R * S, STEPS_OF_TAP = (C + MMA_K - 1) / MMA_K, STEPS = TAPS * STEPS_OF_TAP;
+constexpr int TAPS = R * S, STEPS_OF_TAP = (PRODUCT_C + MMA_K - 1) / MMA_K, STEPS = TAPS * STEPS_OF_TAP;
 constexpr int PACKED_C = STEPS_OF_TAP * MMA_K, PACKED_K = TAPS * PACKED_C;
 constexpr int STEPS_OF_STAGE = STAGE_TAPS / MMA_K;
 constexpr int FILTER_STAGES = (STEPS + STEPS_OF_STAGE - 1) / STEPS_OF_STAGE;
@@ -38,7 +40,7 @@ constexpr int FURTHEST = (R - 1) * BLOCKED_W + S - 1;
 constexpr int MOST_OF_BOX = 256, ATOM_ROWS = ATOM_BYTES / ROW_BYTES;
 constexpr int BOXES = (TILE_POSITIONS + FURTHEST + MOST_OF_BOX - 1) / MOST_OF_BOX;
 constexpr int BOX = (TILE_POSITIONS + FURTHEST + BOXES * ATOM_ROWS - 1) / (BOXES * ATOM_ROWS) * ATOM_ROWS;
-constexpr int SLICES = (C + STAGE_TAPS - 1) / STAGE_TAPS, PLANE_BYTES = BOXES * BOX * ROW_BYTES;
+constexpr int SLICES = (PRODUCT_C + STAGE_TAPS - 1) / STAGE_TAPS, PLANE_BYTES = BOXES * BOX * ROW_BYTES;
 constexpr int WINDOW_BYTES = SLICES * PLANE_BYTES;
 static_assert(STAGES > 1, "with one stage a consumer, which skips every other phase, could not tell two phases apart");
 static_assert(SIDE == 1 && !GATHERS && C % CHUNK == 0, "TMA brings positions as they lie");
@@ -72,10 +74,11 @@ constexpr int IN_PLACE_SHARED_BYTES = sizeof(InPlaceStorage<Epilogue::BYTES>) + 
 
 // A block's tiles of positions: every `stride`-th, which is the number of blocks with the same filters.
 struct InPlaceTiles {
-    int filter, first, stride, count;
+    int product, filter, first, stride, count;
 
     __device__ __forceinline__ explicit InPlaceTiles(int images)
-        : filter(blockIdx.x % TILES_OF_FILTERS * TILE_FILTERS),
+        : product(PRODUCTS == 1 ? 0 : blockIdx.x % TILES_OF_FILTERS / PRODUCT_TILES),
+          filter(product * PRODUCT_M + (blockIdx.x % TILES_OF_FILTERS - product * PRODUCT_TILES) * TILE_FILTERS),
           first(blockIdx.x / TILES_OF_FILTERS),
           stride((GRID_BLOCKS - 1 - int(blockIdx.x) % TILES_OF_FILTERS) / TILES_OF_FILTERS + 1),
           count(images * IMAGE_TILES)
@@ -108,7 +111,7 @@ __device__ __forceinline__ void produce_windows(InPlaceStorage<epilogue_bytes>& 
 #pragma unroll
             for (int slice = 0; slice < SLICES; ++slice)
                 tma_load_im2col(shared.windows[state.stage] + slice * PLANE_BYTES + box * BOX * ROW_BYTES, position_map,
-                                full, slice * STAGE_TAPS, in_plane % BLOCKED_W - LEFT, in_plane / BLOCKED_W - TOP, image,
+                                full, tiles.product * PRODUCT_C + slice * STAGE_TAPS, in_plane % BLOCKED_W - LEFT, in_plane / BLOCKED_W - TOP, image,
                                 0, 0);
         }
         state.advance();
@@ -197,15 +200,16 @@ __device__ __forceinline__ void multiply_in_place(const TensorMap* position_map,
     }
 }
 
-// Block (r, m) packs row r of filter m, with zeros beyond the last channel.
-__device__ __forceinline__ void order_packed_filters(const __half* __restrict__ w,  // [M][C][R][S]
+// Block (r, m) packs row r of filter m, with zeros beyond its channels.
+__device__ __forceinline__ void order_packed_filters(const __half* __restrict__ w,  // [M][GROUP_C][R][S]
                                                      __half* __restrict__ filters)  // [M][R][S][PACKED_C]
 {
     const int r = blockIdx.x, m = blockIdx.y;
     for (int i = threadIdx.x; i < S * PACKED_C; i += BLOCK_THREADS) {
-        const int c = i % PACKED_C, s = i / PACKED_C;
+        const int c = i % PACKED_C - channel_of_product(m), s = i / PACKED_C;
+        const bool inside = (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C;
         filters[((size_t)m * R + r) * (S * PACKED_C) + i] =
-            c < C ? w[(((size_t)m * C + c) * R + r) * S + s] : __float2half_rn(0);
+            inside ? w[(((size_t)m * GROUP_C + c) * R + r) * S + s] : __float2half_rn(0);
     }
 }
 

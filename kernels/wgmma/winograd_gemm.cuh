@@ -111,7 +111,6 @@ struct StreamKWork {
         return (tiles_of_rows(images) - 1 - band().before - tile_of_band() % band().rows) * TILE_PIXELS;
     }
     __device__ __forceinline__ int image() const { return point() * images + pixel() / IMAGE_ROWS; }
-    __device__ __forceinline__ int first_channel() const { return 0; }
     __device__ __forceinline__ int mapped_filter() const { return point() * M + filter(); }
 
     __device__ __forceinline__ TileRows rows_from(int row) const

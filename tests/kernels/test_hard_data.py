@@ -9,6 +9,7 @@ import pytest
 from rung_runs import DEEP, compile_ahead, run_once, whole
 
 from alexconv.cpu_reference.cache import FLOAT32, LayerData
+from alexconv.cpu_reference.reference import patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.executors import choose_executor
 from alexconv.executors.interface import Executor
@@ -16,6 +17,7 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Layer
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 N = 3  # images: finite, with an infinity, with a NaN
@@ -27,7 +29,7 @@ SHAPES = {
     # Layers as networks have them, for the rungs that take padding.
     "padded": Conv(C=16, H=8, W=9, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     "dilated": Conv(C=5, H=17, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2, bias=True, **DILATED),
-    GROUPED: Conv(C=48, H=17, W=13, M=27, R=3, S=3, U=2, V=3, top=2, left=1, right=2, groups=3, bias=True, **DILATED),
+    GROUPED: Conv(C=128, H=9, W=8, M=40, R=3, S=2, top=1, left=1, right=2, groups=8, bias=True),
 }
 LARGE = {  # of ResNet-50; part of its first layer
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
@@ -83,6 +85,22 @@ def cases(names: Callable[[int, Rung], list[str]]) -> list:
 @pytest.mark.parametrize("rung, conv", cases(on_host))
 def test_a_rung_keeps_its_promise_on_all_data(rung: Rung, conv: Conv):
     assert failures(choose_executor("host"), rung, conv) == []
+
+
+@pytest.mark.parametrize(
+    "rung",
+    [rung for rung in LADDER if "groups" in rung.takes and rung.tensor_factors == "fp16" and rung.dtype == "float32"],
+    ids=lambda rung: rung.name,
+)
+def test_a_faint_group_keeps_its_own_bound(rung: Rung):
+    conv, random = SHAPES[GROUPED], np.random.default_rng(1)
+    x, w = (random.uniform(-1, 1, shape).astype(np.float32) for shape in (conv.x_shape(2), conv.w_shape()))
+    x[:, : conv.one_group.C] *= np.float32(2.0**-30)
+    y = run_once(choose_executor("host"), x, w, whole(rung, conv, 2), bias=np.zeros(conv.M, np.float32))
+    unbiased = replace(conv, bias=False)  # whose norms have no tap for the bias
+    of_outputs = patch_norms(unbiased, x) * np.linalg.norm(w.reshape(conv.M, -1), axis=1)[:, None, None]
+    error = np.abs(y - reference(unbiased, x, w))
+    assert (error <= PRECISIONS[rung.precision].tolerance(conv.K) * of_outputs).all()
 
 
 @pytest.fixture(scope="module")

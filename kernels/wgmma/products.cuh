@@ -1,0 +1,42 @@
+// A layer's groups as matrix products, narrow groups together in one.
+//
+// Gives: GROUPS_TOGETHER, PRODUCTS, PRODUCT_C, PRODUCT_M; end_of_product, channel_of_product; padding.cuh.
+//
+// Tensor cores multiply 16 channels by a tile of filters, and the TMA brings rows of 64 channels: a narrow group would
+// leave most of both empty.  So neighbouring groups share a product, up to SHARED channels and filters: a filter has
+// zeros for the channels of the other groups (the product's filters are block-diagonal).  Zero times infinity is NaN:
+// a rung whose products have channels of several groups computes such outputs again.
+//
+// Needs: SHARED, which a rung may define.
+#pragma once
+#include "../common/padding.cuh"
+
+#ifndef SHARED
+#define SHARED 64
+#endif
+constexpr int LEAST_SHARED = 16;  // channels: fewer are no whole step
+
+// The groups of a product.
+constexpr int groups_together()
+{
+    for (int count = GROUPS; count > 1; --count) {
+        const int channels = count * GROUP_C, filters = count * GROUP_M;
+        if (GROUPS % count == 0 && channels >= LEAST_SHARED && channels <= SHARED && filters <= SHARED) return count;
+    }
+    return 1;
+}
+
+constexpr int GROUPS_TOGETHER = groups_together(), PRODUCTS = GROUPS / GROUPS_TOGETHER;
+constexpr int PRODUCT_C = GROUPS_TOGETHER * GROUP_C, PRODUCT_M = GROUPS_TOGETHER * GROUP_M;
+
+// One past the last filter of a filter's product.
+__device__ __forceinline__ int end_of_product(int filter)
+{
+    return PRODUCTS == 1 ? M : (filter / PRODUCT_M + 1) * PRODUCT_M;
+}
+
+// The channel of its product where a filter's own group begins.
+__device__ __forceinline__ int channel_of_product(int filter)
+{
+    return GROUPS_TOGETHER == 1 ? 0 : filter / GROUP_M % GROUPS_TOGETHER * GROUP_C;
+}
