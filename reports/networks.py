@@ -137,7 +137,7 @@ def reason(pair: Beside) -> str:
     passes = Counter(launch["entry"] in PREPARES for launch in launches)[True]
     remarks = [counted + (", a pass over the input" if passes else "")]
     conv, constants = pair.conv, pair.ours["point"]["constants"]
-    if {"TILE_PIXELS", "TILE_FILTERS"} <= set(constants):
+    if {"TILE_PIXELS", "TILE_FILTERS"} <= set(constants) and conv.groups == 1:
         pixels = pair.N * conv.E * conv.F
         tiles = -(-pixels // constants["TILE_PIXELS"]) * -(-conv.M // constants["TILE_FILTERS"])
         filled = pixels * conv.M / (tiles * constants["TILE_PIXELS"] * constants["TILE_FILTERS"])

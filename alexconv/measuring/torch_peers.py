@@ -117,6 +117,8 @@ class TorchRunner:
         for layer_point in point.points():
             if reason := self._runner.beyond_host_memory(layer_point):
                 raise Skip(reason)
+            if point.entry.is_product and layer_point.conv.groups > 1:
+                raise Skip("a layer with groups is no single matrix product")
         layers, peer = self._layers(point), self.versions()
         with self._ready(point.rung):
             needed = self._bytes_needed(point)

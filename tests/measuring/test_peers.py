@@ -287,6 +287,12 @@ def test_every_layer_and_batch_has_its_peers_once():
     assert {peer.precision for peer in PEERS["torch"].chosen((), ["tf32"])} == {"tf32"}
 
 
+def test_a_layer_with_groups_is_no_single_product(torch):
+    points = peer_points([point_of(batch_of("alexnet-2012", 2, 1), "direct-any")], TORCH_PEERS)
+    record = runner_of(torch, *points).record(points[-1])
+    assert (record["status"], record["reason"]) == ("skipped", "a layer with groups is no single matrix product")
+
+
 def test_layers_together_are_one_point_per_workload_and_batch():
     points = [point_of(batch_of("alexnet", layer, N), "direct") for N in (1, 8) for layer in range(1, 6)]
     found = peer_sequences(points, TORCH_PEERS)
