@@ -244,6 +244,24 @@ _CONVNET_GOOGLENET = (
     *_inception(832, 7, (384, 192, 384, 48, 128, 128)),
 )
 
+
+def _depthwise(C: int, size: int, R: int, U: int = 1) -> Conv:
+    """A depthwise layer of square planes with padding R // 2: a filter for each channel."""
+    return replace(_padded(C, size, C, R, U), groups=C)
+
+
+_MOBILENET_V2 = (
+    *(_depthwise(32, 112, 3), _depthwise(96, 112, 3, 2), _depthwise(144, 56, 3), _depthwise(144, 56, 3, 2)),
+    *(_depthwise(192, 28, 3), _depthwise(192, 28, 3, 2), _depthwise(384, 14, 3), _depthwise(576, 14, 3)),
+    *(_depthwise(576, 14, 3, 2), _depthwise(960, 7, 3)),
+)
+_EFFICIENTNET_B0 = (
+    *(_depthwise(144, 56, 5, 2), _depthwise(240, 28, 5), _depthwise(240, 28, 3, 2), _depthwise(480, 14, 3)),
+    *(_depthwise(480, 14, 5), _depthwise(672, 14, 5), _depthwise(672, 14, 5, 2), _depthwise(1152, 7, 5)),
+    _depthwise(1152, 7, 3),
+)
+_CONVNEXT_T = (_depthwise(96, 56, 7), _depthwise(192, 28, 7), _depthwise(384, 14, 7), _depthwise(768, 7, 7))
+
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for workload in (
@@ -311,6 +329,12 @@ WORKLOADS: dict[str, Workload] = {
             _each_once(*_CONVNET_ALEXNET, *_CONVNET_OVERFEAT, *_CONVNET_VGG_A, *_CONVNET_GOOGLENET),
             _NETWORK_BATCHES,
             "AlexNet, Overfeat [fast], VGG-A and GoogLeNet v1 of soumith/convnet-benchmarks, each shape once",
+        ),
+        Workload(
+            "depthwise",
+            _each_once(*_MOBILENET_V2, *_EFFICIENTNET_B0, *_CONVNEXT_T),
+            _NETWORK_BATCHES,
+            "Depthwise layers of MobileNetV2, EfficientNet-B0 and ConvNeXt-T, each shape once",
         ),
     )
 }

@@ -9,6 +9,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from alexconv.errors import UsageError
+from alexconv.kernels.depthwise.ladder import DEPTHWISE_RUNGS
 from alexconv.kernels.gemm.ladder import GEMM_RUNGS
 from alexconv.kernels.igemm.ladder import IGEMM_RUNGS
 from alexconv.kernels.mma.ladder import MMA_RUNGS
@@ -73,6 +74,7 @@ LADDER = Ladder(
         *IN_PLACE_RUNGS,
         *SPLIT_K_RUNGS,
         *FLOAT_RUNGS,
+        *DEPTHWISE_RUNGS,
     )
 )
 RUNGS, ALIASES = LADDER.named, LADDER.aliases

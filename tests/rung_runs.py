@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory
 DEEP = Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1)  # with default constants, so that tests share compiled rungs
+DEPTHWISE = replace(DEEP, M=16, groups=16, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other layer
 
 
 def run_once(
@@ -37,6 +39,11 @@ def run_once(
 def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
     """One piece of N images, with those of the chosen constants that the rung has."""
     return plan(BoundRung(rung, conv, rung.resolve(conv, chosen)), N, PLENTY)
+
+
+def small_layer(rung: Rung) -> Conv:
+    """DEEP, or DEPTHWISE for a rung that takes depthwise layers alone."""
+    return DEPTHWISE if rung.family == "depthwise" else DEEP
 
 
 def assert_exact(executor: Executor, bound: BoundRung, N: int, images: int | None = None) -> None:

@@ -2,7 +2,8 @@
 //
 // Technique: direct convolution, one thread per output of the batch; padding, stride pairs, dilation, groups (depthwise
 // too), bias and ReLU.
-// Read next: common/padding.cuh, common/bias.cuh, then single/direct_any_half.cu.
+// Read next: common/padding.cuh, common/bias.cuh, then single/direct_any_half.cu; depthwise/depthwise_window.cu for
+// depthwise layers.
 // Run: alexconv run --rungs direct-any --layers 2
 //
 // Parent: direct-register, whose blocks cover planes of limited size, without padding.  Here outputs are numbered

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ladders import planted
 from points import batch_of, point_of
-from rung_runs import DEEP, assert_exact, run_once, whole
+from rung_runs import assert_exact, run_once, small_layer, whole
 
 from alexconv.cpu_reference.cache import LayerData
 from alexconv.cpu_reference.reference import reference
@@ -89,7 +89,7 @@ def test_micro_batches_come_out_as_the_whole_batch(host, rung):
 
 
 @st.composite
-def odd_convolutions(draw, takes: Container[str]) -> Conv:
+def odd_convolutions(draw, takes: Container[str], *, depthwise: bool) -> Conv:
     """A layer with those of padding, stride pairs, dilation, groups, bias and ReLU that a rung takes."""
 
     def drawn(feature: str, values: st.SearchStrategy[int], otherwise: int) -> int:
@@ -98,10 +98,11 @@ def odd_convolutions(draw, takes: Container[str]) -> Conv:
     R, S, U = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.sampled_from((1, 1, 2, 3, 4)))
     top, bottom, left, right = (drawn("padding", st.integers(0, 4), 0) for _ in range(4))
     apart, columns_apart = (drawn("dilation", st.integers(1, 3), 1) for _ in range(2))
-    groups, V = drawn("groups", st.integers(1, 3), 1), drawn("stride pairs", st.integers(0, 3), 0)
+    groups, V = drawn("groups", st.integers(1, 9 if depthwise else 3), 1), drawn("stride pairs", st.integers(0, 3), 0)
     H = max(1, (R - 1) * apart + 1 - top - bottom) + draw(st.integers(0, 14))
     W = max(1, (S - 1) * columns_apart + 1 - left - right) + draw(st.integers(0, 14))
-    C = groups * draw(st.integers(1, 5) | st.sampled_from((8, 24, 64)))  # some rungs take multiples of eight only
+    of_group = st.integers(1, 5) | st.sampled_from((8, 24, 64))  # some rungs take multiples of eight only
+    C = groups * (1 if depthwise else draw(of_group))
     M = groups * draw(st.integers(1, 9))
     around = {"top": top, "bottom": bottom, "left": left, "right": right}
     more = {"dilation_rows": apart, "dilation_columns": columns_apart, "groups": groups}
@@ -113,7 +114,8 @@ def odd_convolutions(draw, takes: Container[str]) -> Conv:
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data(), N=st.integers(1, 3), few=st.booleans())
 def test_integers_come_out_exactly_on_odd_shapes(host, rung, data, N, few):
-    conv, device = data.draw(odd_convolutions(rung.takes)), FEW if few else H200
+    layers = odd_convolutions(rung.takes, depthwise=rung.family == "depthwise")
+    conv, device = data.draw(layers), FEW if few else H200
     chosen = {
         constant.name: data.draw(st.sampled_from(constant.choices) if constant.choices else st.integers(1, 3))
         for constant in rung.constants
@@ -179,8 +181,9 @@ def test_a_rung_refuses_what_it_does_not_take(rung):
 
 @pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if not rung.order_varies], ids=lambda rung: rung.name)
 def test_the_order_of_threads_changes_nothing(rung):
-    x, w = (np.random.default_rng(0).uniform(-1, 1, shape) for shape in (DEEP.x_shape(2), DEEP.w_shape()))
-    cut = whole(rung, DEEP, 2)
+    conv = small_layer(rung)
+    x, w = (np.random.default_rng(0).uniform(-1, 1, shape) for shape in (conv.x_shape(2), conv.w_shape()))
+    cut = whole(rung, conv, 2)
     outputs = [run_once(choose_executor("host", host_order=order), x, w, cut) for order in ORDERS]
     for other in outputs[1:]:
         np.testing.assert_array_equal(outputs[0], other)
@@ -226,10 +229,10 @@ def run_or_fault(host, x: np.ndarray, w: np.ndarray, cut: Plan, bug: str) -> np.
 
 
 # Small layers, one of which every rung takes: workload, layer.
-SMALL = [("lenet-86-k7", 2), ("convnet-benchmarks", 37), ("resnet50", 2)]
+SMALL = [("lenet-86-k7", 2), ("convnet-benchmarks", 37), ("resnet50", 2), ("depthwise", 10)]
 
 
-def small_layer(rung: Rung) -> tuple[str, int]:
+def small_place(rung: Rung) -> tuple[str, int]:
     """The first that the rung takes; one with a border for the rungs that are made for it."""
     places = SMALL[1:] if rung.family == "wgmma" else SMALL
     return next(place for place in places if takes(rung, place[1], place[0]))
@@ -239,7 +242,7 @@ def small_layer(rung: Rung) -> tuple[str, int]:
 @pytest.mark.long
 @pytest.mark.parametrize(("workload", "layer"), SMALL)
 def test_all_rungs_are_clean_under_address_sanitizer(tmp_path, workload, layer):
-    names = {rung.name for rung in HOST_RUNGS if small_layer(rung) == (workload, layer)}
+    names = {rung.name for rung in HOST_RUNGS if small_place(rung) == (workload, layer)}
     arguments = ["--workload", workload, "--layers", str(layer), "--rungs", ",".join(names), "--N", "1"]
     command = [sys.executable, "-m", "alexconv.run", "--backend", "host", "--host-build", "asan", "--json", *arguments]
     done = subprocess.run([*command, "--out", str(tmp_path / "r.jsonl")], capture_output=True, text=True, check=False)

@@ -1,0 +1,373 @@
+"""Depthwise layers, and those with several filters of each channel: bound by memory.
+
+A thread computes a strip of outputs in registers.  The rungs differ in where vectors lie: along rows, along channels,
+or in planes that a block copies to shared memory.
+"""
+
+from collections.abc import Callable
+from math import ceil
+
+from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_shared, round_up
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import MAX_BLOCK, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import CLOCK, TILE, Time, values
+from alexconv.shapes import FEATURES
+
+TAKES = tuple(name for name in FEATURES if name != "dilation")
+STRIP_THREADS = 128  # of a block
+BLOCK_THREADS = 256  # that a block with planes in shared memory should have
+MOST_TAPS = 49  # of a filter, which a thread holds in registers
+MOST_SUMS = 64  # of a thread, in registers
+THREADS_BUSY = 512  # of a multiprocessor, below which strips are shorter
+VECTOR_BYTES = 16  # that an instruction moves at most
+RATE, EXTRA = 90.0, 8  # multiply-adds of a multiprocessor per cycle; instructions of an output besides
+SECTORS = 4  # cycles of the L1 cache for a warp's vectors that follow each other
+
+
+def multiplier(p: Problem) -> int:
+    """Filters of a channel."""
+    return p.conv.M // p.conv.C
+
+
+def strips(p: Problem) -> int:
+    """Strips of a plane or, in NHWC, of a plane of vectors."""
+    return ceil(p.conv.E / p["TILE_ROWS"]) * ceil(p.conv.F / p["TILE_COLUMNS"])
+
+
+def of_planes(p: Problem) -> int:
+    """Threads of an image in NCHW."""
+    return p.conv.M * strips(p)
+
+
+def of_channels(p: Problem) -> int:
+    """Threads of an image in NHWC."""
+    return p.conv.M // p["VECTOR"] * strips(p)
+
+
+def strip_grid(threads: Callable[[Problem], int]) -> Callable[[Problem], Dims]:
+    """The grid of blocks of STRIP_THREADS, none of them for two images."""
+    return lambda p: (p.N * ceil(threads(p) / STRIP_THREADS), 1, 1)
+
+
+def strip_block(p: Problem) -> Dims:
+    """STRIP_THREADS threads."""
+    return STRIP_THREADS, 1, 1
+
+
+def vector_of_rows(p: Problem) -> int:
+    """The widest vector that rows and tiles are multiples of."""
+    return next(
+        size for size in (4, 2, 1) if p.conv.W % size == 0 and p["TILE_COLUMNS"] * p.conv.strides[1] % size == 0
+    )
+
+
+def vector_of_channels(most_taps: int) -> Callable[[Problem], int]:
+    """The widest vector of channels whose filters have no more than ``most_taps`` taps together."""
+
+    def widest(p: Problem) -> int:
+        fitting = (size for size in (4, 2) if size * p.conv.R * p.conv.S <= most_taps and p.conv.C % size == 0)
+        return next(fitting, 1) if multiplier_is_one(p) else 1
+
+    return widest
+
+
+def multiplier_is_one(p: Problem) -> bool:
+    """Whether each channel has one filter, so that neighbouring filters have neighbouring channels."""
+    return p.conv.M == p.conv.C
+
+
+def columns_of_channels(p: Problem) -> int:
+    """Columns of a tile of vectors: two of wide vectors, four of narrow ones."""
+    return 2 if p["VECTOR"] == 4 else 4
+
+
+ROWS = (8, 7, 4, 2, 1)
+
+
+def tile_rows(threads: Callable[[Problem], int], values_of: Callable[[Problem], int]) -> Callable[[Problem], int]:
+    """The height of strips that loads and computes the fewest rows, of those that leave enough threads."""
+
+    def least(p: Problem) -> int:
+        fitting = [rows for rows in ROWS if rows * p["TILE_COLUMNS"] * values_of(p) <= MOST_SUMS]
+        busy = [rows for rows in fitting if p.N * threads(p.having(TILE_ROWS=rows)) >= wanted(p)]
+        return min(
+            busy or fitting[-1:], key=lambda rows: ceil(p.conv.E / rows) * ((rows - 1) * p.conv.U + p.conv.R + rows)
+        )
+
+    return least
+
+
+def wanted(p: Problem) -> int:
+    """Threads that keep the device busy."""
+    return THREADS_BUSY * p.device.multiprocessors
+
+
+def rows_of(default: Callable[[Problem], int]) -> Constant:
+    """The constant TILE_ROWS."""
+    return Constant("TILE_ROWS", "rows of a thread's outputs", default, choices=ROWS)
+
+
+def columns_of(default: Callable[[Problem], int]) -> Constant:
+    """The constant TILE_COLUMNS."""
+    return Constant("TILE_COLUMNS", "columns of a thread's outputs", default, choices=(1, 2, 4, 8))
+
+
+def vector_of(meaning: str, default: Callable[[Problem], int], choices: tuple[int, ...]) -> Constant:
+    """The constant VECTOR."""
+    return Constant("VECTOR", f"neighbouring {meaning} in a load", default, choices=choices)
+
+
+def planes_of_block(size: int) -> Callable[[Problem], int]:
+    """Planes that give a block BLOCK_THREADS threads, in multiples that are whole vectors where images are."""
+
+    def planes(p: Problem) -> int:
+        of_plane = max(1, multiplier(p)) * strips(p)
+        most = max(1, min(p.conv.C, BLOCK_THREADS // of_plane))
+        values_of = p.conv.H * p.conv.W, multiplier(p) * p.conv.E * p.conv.F
+        whole = [
+            count for count in range(1, most + 1) if not any(count * value * size % VECTOR_BYTES for value in values_of)
+        ]
+        dividing = [count for count in whole if p.conv.C % count == 0]
+        return max(dividing or whole or [most])
+
+    return planes
+
+
+def refuses_layer(p: Problem) -> str | None:
+    """Why no rung of the family takes the layer, or None."""
+    if p.conv.groups != p.conv.C:
+        return f"{p.conv.C // p.conv.groups} channels in a group, a depthwise layer has 1"
+    if p.conv.R * p.conv.S > MOST_TAPS:
+        return f"{p.conv.R * p.conv.S} taps of a filter exceed {MOST_TAPS}"
+    return None
+
+
+def refuses_sums(p: Problem, neighbours: int) -> str | None:
+    """Why a thread's sums do not fit in registers, or None."""
+    sums = p["TILE_ROWS"] * p["TILE_COLUMNS"] * neighbours
+    return f"{sums} sums of a thread exceed {MOST_SUMS}" if sums > MOST_SUMS else None
+
+
+def refuses_rows(size: int) -> Callable[[Problem], str | None]:
+    """Refuses what a rung with vectors along rows cannot compute."""
+
+    def reason(p: Problem) -> str | None:
+        vector, columns = p["VECTOR"], p["TILE_COLUMNS"] * p.conv.strides[1]
+        if p.conv.W % vector or columns % vector or vector * size > VECTOR_BYTES:
+            return f"rows of {p.conv.W} values and tiles of {columns} are no vectors of {vector}"
+        return refuses_layer(p) or refuses_sums(p, 1)
+
+    return reason
+
+
+def refuses_channels(size: int) -> Callable[[Problem], str | None]:
+    """Refuses what a rung with vectors along channels cannot compute."""
+
+    def reason(p: Problem) -> str | None:
+        if reason := refuses_layer(p):
+            return reason
+        vector = p["VECTOR"]
+        if p.conv.C % vector or vector * size > VECTOR_BYTES or (vector > 1 and not multiplier_is_one(p)):
+            return f"{p.conv.M} filters of {p.conv.C} channels are no vectors of {vector}"
+        return refuses_sums(p, vector)
+
+    return reason
+
+
+def planes_bytes(size: int) -> Callable[[Problem], int]:
+    """Shared memory for a block's planes and their outputs, each in whole vectors."""
+
+    def nbytes(p: Problem) -> int:
+        conv, count = p.conv, p["PLANES"]
+        inputs, outputs = count * conv.H * conv.W * size, count * multiplier(p) * conv.E * conv.F * size
+        return round_up(inputs, VECTOR_BYTES) + round_up(outputs, VECTOR_BYTES)
+
+    return nbytes
+
+
+def planes_block(p: Problem) -> Dims:
+    """A thread for each strip of a block's outputs."""
+    return p["PLANES"] * multiplier(p) * strips(p), 1, 1
+
+
+def planes_grid(p: Problem) -> Dims:
+    """A block for each PLANES planes of an image."""
+    return p.N * ceil(p.conv.C / p["PLANES"]), 1, 1
+
+
+def refuses_planes(size: int) -> Callable[[Problem], str | None]:
+    """Refuses what a rung with planes in shared memory cannot compute."""
+
+    def reason(p: Problem) -> str | None:
+        if reason := refuses_layer(p) or refuses_sums(p, 1):
+            return reason
+        threads, _, _ = planes_block(p)
+        if threads > MAX_BLOCK:
+            return f"a block of {threads} threads exceeds {MAX_BLOCK}"
+        return beyond_shared(p.device, "planes need", planes_bytes(size)(p))
+
+    return reason
+
+
+def strip_time(size: int, wavefronts: Callable[[Problem], float] = lambda p: 0.0) -> Time:
+    """The time of a rung whose values have ``size`` bytes: of its instructions, the L1 cache, or its bytes."""
+
+    def busy(p: Problem) -> float:
+        conv = p.conv
+        rows, columns = round_up(conv.E, p["TILE_ROWS"]), round_up(conv.F, p["TILE_COLUMNS"])
+        instructions = p.N * conv.M * rows * columns * (conv.R * conv.S + EXTRA) / RATE
+        return max(instructions, wavefronts(p)) / (p.device.multiprocessors * CLOCK)
+
+    return Time(busy, values(size, size), fixed=TILE)
+
+
+def row_wavefronts(p: Problem) -> float:
+    """Cycles of the L1 cache for loads along rows: of a narrow plane the lanes of a warp read many rows."""
+    conv, vector = p.conv, p["VECTOR"]
+    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.R
+    span = (p["TILE_COLUMNS"] - 1) * conv.strides[1] + conv.S
+    lanes = min(WARP, ceil(conv.F / p["TILE_COLUMNS"]))
+    return p.N * of_planes(p) / WARP * rows * ceil(span / vector) * max(SECTORS, WARP / lanes)
+
+
+PLANE_REFUSAL = refuses_planes(FLOAT)
+STRIP_OF_ROWS = (
+    columns_of(lambda p: 4),
+    vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
+    rows_of(tile_rows(of_planes, lambda p: 1)),
+)
+
+
+def strip_of_channels(most_taps: int) -> tuple[Constant, ...]:
+    """The constants of a rung with vectors along channels."""
+    return (
+        vector_of("channels", vector_of_channels(most_taps), (1, 2, 4, 8)),
+        columns_of(columns_of_channels),
+        rows_of(tile_rows(of_channels, lambda p: p["VECTOR"])),
+    )
+
+
+def strip_of_plane(size: int) -> tuple[Constant, ...]:
+    """The constants of a rung with planes in shared memory."""
+    return (
+        columns_of(lambda p: 1),
+        rows_of(tile_rows(of_planes, lambda p: 1)),
+        Constant("PLANES", "planes of a block", planes_of_block(size)),
+    )
+
+
+DEPTHWISE_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "depthwise-window",
+        alias="dw",
+        idea="depthwise: each row passes once under a strip of outputs in registers",
+        family="depthwise",
+        parent="direct-any",
+        file="depthwise/depthwise_window.cu",
+        launches=(
+            Launch("depthwise_window", ("x", "w", "y"), strip_grid(of_planes), strip_block, pdl=True, stores=True),
+        ),
+        constants=STRIP_OF_ROWS,
+        refuses=refuses_rows(FLOAT),
+        takes=TAKES,
+        time=strip_time(FLOAT, row_wavefronts),
+    ),
+    Rung(
+        "depthwise-window-half",
+        alias="dw-half",
+        idea="strips of outputs in fp16 with fp32 accumulators",
+        family="depthwise",
+        parent="depthwise-window",
+        file="depthwise/depthwise_window_half.cu",
+        launches=(
+            Launch("depthwise_window_half", ("x", "w", "y"), strip_grid(of_planes), strip_block, pdl=True, stores=True),
+        ),
+        constants=STRIP_OF_ROWS,
+        refuses=refuses_rows(HALF),
+        precision="fp16",
+        takes=TAKES,
+        time=strip_time(HALF, row_wavefronts),
+    ),
+    Rung(
+        "depthwise-channels",
+        alias="dw-c",
+        idea="vectors of channels, NHWC",
+        family="depthwise",
+        parent="depthwise-window",
+        file="depthwise/depthwise_channels.cu",
+        launches=(
+            Launch("depthwise_channels", ("x", "w", "y"), strip_grid(of_channels), strip_block, pdl=True, stores=True),
+        ),
+        constants=strip_of_channels(50),
+        refuses=refuses_channels(FLOAT),
+        layout="nhwc",
+        takes=TAKES,
+        time=strip_time(FLOAT),
+    ),
+    Rung(
+        "depthwise-channels-half",
+        alias="dw-c-half",
+        idea="vectors of channels in fp16 with fp32 accumulators, NHWC",
+        family="depthwise",
+        parent="depthwise-channels",
+        file="depthwise/depthwise_channels_half.cu",
+        launches=(
+            Launch(
+                "depthwise_channels_half", ("x", "w", "y"), strip_grid(of_channels), strip_block, pdl=True, stores=True
+            ),
+        ),
+        constants=strip_of_channels(100),
+        refuses=refuses_channels(HALF),
+        precision="fp16",
+        layout="nhwc",
+        takes=TAKES,
+        time=strip_time(HALF),
+    ),
+    Rung(
+        "depthwise-planes",
+        alias="dw-p",
+        idea="small planes: several in shared memory, copied as one array",
+        family="depthwise",
+        parent="depthwise-window",
+        file="depthwise/depthwise_planes.cu",
+        launches=(
+            Launch(
+                "depthwise_planes",
+                ("x", "w", "y"),
+                planes_grid,
+                planes_block,
+                planes_bytes(FLOAT),
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=strip_of_plane(FLOAT),
+        refuses=refuses_planes(FLOAT),
+        takes=TAKES,
+        time=strip_time(FLOAT),
+    ),
+    Rung(
+        "depthwise-planes-half",
+        alias="dw-p-half",
+        idea="small planes in fp16 with fp32 accumulators",
+        family="depthwise",
+        parent="depthwise-planes",
+        file="depthwise/depthwise_planes_half.cu",
+        launches=(
+            Launch(
+                "depthwise_planes_half",
+                ("x", "w", "y"),
+                planes_grid,
+                planes_block,
+                planes_bytes(HALF),
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=strip_of_plane(HALF),
+        refuses=refuses_planes(HALF),
+        precision="fp16",
+        takes=TAKES,
+        time=strip_time(HALF),
+    ),
+)
