@@ -20,7 +20,7 @@ from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory
 DEEP = Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1)  # with default constants, so that tests share compiled rungs
-DEPTHWISE = replace(DEEP, M=16, groups=16, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other layer
+DEPTHWISE = replace(DEEP, M=16, groups=16, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other
 
 
 def run_once(
