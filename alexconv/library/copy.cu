@@ -12,7 +12,8 @@ using Element = unsigned short;
 using Element = unsigned;
 #endif
 
-constexpr int TILE = 32, ROWS = 8;  // a block has TILE x ROWS threads
+constexpr int ALONG_TILE = 64, INNER_TILE = 32;  // of copy_transposed
+constexpr int LANES = 32, ROWS = 8;              // a block has LANES x ROWS threads
 
 struct Axis {
     long long extent;       // of the target
@@ -37,29 +38,44 @@ extern "C" __global__ void copy_elements(const Element* __restrict__ source, Ele
         inside ? source[n * images.source_step + outer.from(z) + middle.from(y) + inner.from(x)] : Element(0);
 }
 
-// `along` is the axis of the source's rows, `inner` that of the target's; `other` is the third.
-extern "C" __global__ void copy_transposed(const Element* __restrict__ source, Element* __restrict__ target,
-                                           Axis images, Axis other, Axis along, Axis inner)
+// `along` is the axis of the source's rows, `inner` that of the target's; `other` is the third.  A thread has all of its
+// loads in flight at once.
+extern "C" __global__ void __launch_bounds__(LANES * ROWS)
+    copy_transposed(const Element* __restrict__ source, Element* __restrict__ target, Axis images, Axis other,
+                    Axis along, Axis inner)
 {
-    __shared__ Element tile[TILE][TILE + 1];
-    const long long tiles_inner = (inner.extent + TILE - 1) / TILE, tiles_along = (along.extent + TILE - 1) / TILE;
-    long long block = blockIdx.x;
-    const long long first_inner = block % tiles_inner * TILE;
-    block /= tiles_inner;
-    const long long first_along = block % tiles_along * TILE;
-    block /= tiles_along;
-    const long long z = block % other.extent, n = block / other.extent;
-    source += n * images.source_step + other.from(z);
+    constexpr int WORD = 4, PITCH = ALONG_TILE + WORD / ELEMENT_BYTES;  // lanes of a column in different banks
+    __shared__ Element tile[INNER_TILE][PITCH];
+    const unsigned tiles_inner = (unsigned(inner.extent) + INNER_TILE - 1) / INNER_TILE;
+    const unsigned tiles_along = (unsigned(along.extent) + ALONG_TILE - 1) / ALONG_TILE;
+    const unsigned plane = blockIdx.x / tiles_inner / tiles_along;
+    const long long first_inner = blockIdx.x % tiles_inner * INNER_TILE;
+    const long long first_along = blockIdx.x / tiles_inner % tiles_along * ALONG_TILE;
+    const long long z = plane % unsigned(other.extent), n = plane / unsigned(other.extent);
+    source += n * images.source_step + other.from(z) + inner.from(first_inner) + along.from(first_along);
     target += n * images.target_step + z * other.target_step;
-    for (int i = threadIdx.y; i < TILE; i += ROWS) {
-        const long long x = first_inner + i, a = first_along + threadIdx.x;
-        const bool inside = other.has(z) && inner.has(x) && along.has(a);
-        tile[i][threadIdx.x] = inside ? source[inner.from(x) + along.from(a)] : Element(0);
-    }
-    __syncthreads();
-    for (int i = threadIdx.y; i < TILE; i += ROWS) {
-        const long long a = first_along + i, x = first_inner + threadIdx.x;
-        if (a >= along.extent || x >= inner.extent) continue;
-        target[a * along.target_step + x * inner.target_step] = tile[threadIdx.x][i];
+    Element values[INNER_TILE / ROWS][ALONG_TILE / LANES];
+#pragma unroll
+    for (int i = 0; i < INNER_TILE / ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < ALONG_TILE / LANES; ++j) {
+            const int x = i * ROWS + threadIdx.y, a = j * LANES + threadIdx.x;
+            const bool inside = other.has(z) && inner.has(first_inner + x) && along.has(first_along + a);
+            values[i][j] = inside ? source[x * inner.source_step + a * along.source_step] : Element(0);
+        }
+#pragma unroll
+    for (int i = 0; i < INNER_TILE / ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < ALONG_TILE / LANES; ++j)
+            tile[i * ROWS + threadIdx.y][j * LANES + threadIdx.x] = values[i][j];
+    __syncthreads();  // the tile is complete before any thread reads it
+    const long long x = first_inner + threadIdx.x;
+    if (x >= inner.extent) return;
+#pragma unroll
+    for (int i = 0; i < ALONG_TILE / ROWS; ++i) {
+        const long long a = first_along + i * ROWS + threadIdx.y;
+        if (a < along.extent)
+            target[a * along.target_step + x * inner.target_step] = tile[threadIdx.x][i * ROWS + threadIdx.y];
     }
 }
+static_assert(INNER_TILE == LANES, "a lane stores a column of the tile");

@@ -12,7 +12,8 @@ GENERIC_SOURCE, COPY_SOURCE = (Path(__file__).with_name(name) for name in ("gene
 TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in generic.cu
 LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty
 MOST_GROUPS = 65535  # CUDA's limit on gridDim.y
-COPY_TILE, COPY_ROWS = 32, 8  # of copy_transposed; as in copy.cu
+ALONG_TILE, INNER_TILE = 64, 32  # of copy_transposed; as in copy.cu
+COPY_BLOCK = 32, 8, 1
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 
 Launch = tuple[str, Dims, Dims, list[Struct]]  # entry, grid, block, the structs and numbers that follow the arrays
@@ -65,16 +66,17 @@ def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Lau
             "NCHW", target.shape, target.strides, source.strides, source.shape, strict=True
         )
     }
-    outer, middle, inner = sorted("CHW", key=lambda name: (axes[name][1], axes[name][0]), reverse=True)
+    order = {name: (extent == 1, step, extent) for name, (extent, step, *_) in axes.items()}
+    outer, middle, inner = sorted("CHW", key=order.__getitem__, reverse=True)
     along = min("CHW", key=lambda name: (axes[name][4] == 1, abs(axes[name][2])))  # neighbours in the source
     if along != inner and min(axes[along][0], axes[inner][0]) >= LEAST_TRANSPOSED:
         (other,) = {outer, middle} - {along}
-        tiles = ceil(axes[along][0] / COPY_TILE) * ceil(axes[inner][0] / COPY_TILE)
+        tiles = ceil(axes[along][0] / ALONG_TILE) * ceil(axes[inner][0] / INNER_TILE)
         grid = target.shape[0] * axes[other][0] * tiles, 1, 1
         return (
             "copy_transposed",
             grid,
-            (COPY_TILE, COPY_ROWS, 1),
+            COPY_BLOCK,
             [axes[name] for name in ("N", other, along, inner)],
         )
     blocks = ceil(prod(target.shape[1:]) / THREADS)

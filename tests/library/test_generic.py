@@ -81,3 +81,44 @@ def test_bias_and_relu_are_applied_to_outputs(module):
     launch(kernels, generic.finish(conv, 2, view(y, "y").descriptor), [on_host(bias), memory])
     expected = np.maximum(y.astype("f4") + bias.astype("f4")[:, None, None], 0).astype(dtype)
     np.testing.assert_array_equal(memory.array(dtype, y.shape), expected)
+
+
+COPIES = {"copy_elements": "elements_at", "copy_transposed": "transposed_at"}
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["2 bytes", "4 bytes"])
+def copies(request):
+    source = Path(__file__).with_name("copy_on_host.cu")
+    made = RUNTIME.compile(source, {"ELEMENT_BYTES": request.param}, list(COPIES.values()))
+    return made, np.dtype({2: "u2", 4: "u4"}[request.param])
+
+
+@pytest.mark.parametrize("border", [0, 2])
+@pytest.mark.parametrize("shape", [(2, 70, 9, 11), (2, 33, 1, 65), (3, 8, 8, 8), (2, 3, 5, 7)], ids=str)
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (False, False)], ids=str)
+def test_planes_are_copied_in_any_order_with_a_border(copies, turned, shape, border):
+    (module, dtype), (N, C, H, W) = copies, shape
+    padded = (N, C, H + 2 * border, W + border)
+    x = np.random.default_rng(4).integers(1, 60000, shape).astype(dtype)
+    y = np.full(padded, 65535, dtype)
+    source, target = (
+        np.ascontiguousarray(values.transpose(TO_NHWC)).transpose(TO_NCHW) if nhwc else values
+        for values, nhwc in zip((x, y), turned, strict=True)
+    )
+    entry, grid, block, words = generic.copy(
+        view(source, "x").descriptor, view(target, "y").descriptor, (border, border)
+    )
+    assert (entry == "copy_transposed") == (turned[0] != turned[1] and C >= generic.LEAST_TRANSPOSED)
+    axes, blocks = words[:4], words[4:]
+    memory = [
+        on_host(values.transpose(TO_NHWC) if nhwc else values) for values, nhwc in zip((x, y), turned, strict=True)
+    ]
+    module.launch(
+        COPIES[entry], grid, block, 0, [*memory, *(on_host(np.array(part, np.int64)) for part in (axes, *blocks))]
+    )
+    order = TO_NHWC if turned[1] else (0, 1, 2, 3)
+    copied = memory[1].array(dtype, y.transpose(order).shape).transpose(np.argsort(order))
+    expected = np.zeros(padded, dtype)
+    expected[:, :, border : border + H, border : border + W] = x
+    np.testing.assert_array_equal(copied, expected)
