@@ -39,7 +39,7 @@ def load(executor: Executor, request: Request, budget: int) -> CachedChoice | No
         rung, constants = RUNGS[content["rung"]], content["constants"]
         if rung.resolve(request.conv, constants, request.N, executor.device) != constants:
             raise ValueError("not the rung's constants")
-        choice = auto.Choice(rung, constants, bool(content["measured"]))
+        choice = auto.Choice(rung, constants, bool(content["measured"]), float(content["us"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         print_to_stderr(f"{path} is damaged ({error}) and not used")
         return None
@@ -48,8 +48,10 @@ def load(executor: Executor, request: Request, budget: int) -> CachedChoice | No
 
 def keep(executor: Executor, request: Request, choice: auto.Choice | None) -> None:
     """Caches a choice; prints an error if that fails."""
-    name, constants, measured = (choice.rung.name, choice.constants, choice.measured) if choice else (None, {}, False)
-    content = {"rung": name, "constants": constants, "measured": measured}
+    content: Record = {"rung": None}
+    if choice:
+        facts = {"constants": choice.constants, "measured": choice.measured, "us": choice.us}
+        content = {"rung": choice.rung.name, **facts}
     try:
         write_json(_path(executor, request), content)
     except UsageError as error:

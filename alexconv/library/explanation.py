@@ -10,18 +10,36 @@ from alexconv.library.calls import Call
 from alexconv.library.convolution import conv2d
 from alexconv.library.devices import OF_HOST_ARRAYS, gpu
 from alexconv.library.operation import first_piece, operation_of
-from alexconv.library.routes import chosen, route_of
+from alexconv.library.routes import candidates
 from alexconv.library.workspaces import Gpu
 from alexconv.precisions import PRECISIONS
 
 PARAMETERS = signature(conv2d)
 ON_CPU = "on the CPU: the rung of its class, or of a stricter one, that is ready soonest"
 BY_PATCHES = "on the CPU: no rung takes the layer, so each group is a layer of 1 x 1 filters over its patches"
-MEASURED = "measured as the fastest on this layer"
-ESTIMATED = "the least estimated time on this layer"
+FASTEST = "the shortest time of those that can, with the copies that they take"
 COMPILING = "; while it compiles, generic.cu computes calls that are not captured, without exceptions"
 EMPTY = "x has no images, so nothing is computed"
 GENERIC = "no rung takes the layer: generic.cu computes it"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A rung that can compute a call.
+
+    us: microseconds of its launches, ``measured`` on this layer or estimated; of the call it also takes ``copies``
+    microseconds to bring arrays into its layout, with their padding, or to add bias and ReLU.
+    """
+
+    rung: str
+    layout: str
+    us: float
+    measured: bool
+    copies: float
+
+    def __str__(self) -> str:
+        copies = f" and {self.copies:.1f} us of copies" if self.copies else ""
+        return f"{self.rung} ({self.layout}): {self.us:.1f} us {'measured' if self.measured else 'estimated'}{copies}"
 
 
 @dataclass(frozen=True)
@@ -33,6 +51,7 @@ class Explanation:
     precision: the class whose guarantee the outputs keep: the call's, or a stricter one.
     exceptions: what they may lose beyond that guarantee, in words (docs/precision.md).
     reason: why this rung.
+    candidates: the rungs that were compared, the fastest first.
     """
 
     rung: str | None
@@ -40,10 +59,15 @@ class Explanation:
     precision: str
     exceptions: tuple[str, ...]
     reason: str
+    candidates: tuple[Timed, ...] = ()
 
     def __str__(self) -> str:
         exceptions = "; ".join(self.exceptions) or "none"
-        return f"{self.rung or 'no rung'}: {self.reason}\nclass {self.precision}, exceptions: {exceptions}"
+        compared = (f"\n  {each}" for each in self.candidates)
+        return (
+            f"{self.rung or 'no rung'}: {self.reason}{''.join(compared)}\n"
+            f"class {self.precision}, exceptions: {exceptions}"
+        )
 
 
 def explain(x: Any, filters: Any, *arguments: Any, **named: Any) -> Explanation:
@@ -77,15 +101,17 @@ def _on_cpu(call: Call) -> Explanation:
 
 
 def _on_gpu(device: Gpu, call: Call) -> Explanation:
-    key = route_of(device, call).key
-    if key is None:
+    able = candidates(device, call)
+    if not able:
         strictest = next(name for name, row in PRECISIONS.items() if row.dtype == call.x.dtype)
         return Explanation(None, {}, strictest, (), GENERIC)
-    choice = chosen(device, key.conv, key.N, call.terms.precision, call.memory)
-    reason = (MEASURED if choice and choice.measured else ESTIMATED) + COMPILING
-    return _of_rung(BoundRung(key.rung, key.conv, dict(key.constants), device.executor.device), reason)
+    timed = (
+        Timed(each.choice.rung.name, each.choice.rung.layout, each.choice.us, each.choice.measured, each.copies)
+        for each in able
+    )
+    return _of_rung(able[0].bound(device), FASTEST + COMPILING, tuple(timed))
 
 
-def _of_rung(bound: BoundRung, reason: str) -> Explanation:
+def _of_rung(bound: BoundRung, reason: str, compared: tuple[Timed, ...] = ()) -> Explanation:
     rung = bound.rung
-    return Explanation(rung.name, dict(bound.constants), rung.precision, bound.exceptions, reason)
+    return Explanation(rung.name, dict(bound.constants), rung.precision, bound.exceptions, reason, compared)

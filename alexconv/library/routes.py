@@ -1,7 +1,11 @@
-"""The rung that computes a call on a GPU: ``alexconv.tune.auto``'s choice, cached in memory and on disk."""
+"""The rung that computes a call on a GPU: the fastest of ``alexconv.tune.auto``'s choices, with the copies it takes.
+
+Choices are cached in memory and on disk.
+"""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
@@ -10,32 +14,78 @@ from alexconv.library.arrays import in_place
 from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.library.workspaces import Gpu, WorkspaceKey
 from alexconv.messages import print_to_stderr
-from alexconv.precisions import PRECISIONS
+from alexconv.planning.layouts import LAYOUTS
 from alexconv.shapes import Conv
 from alexconv.tune import auto
-from alexconv.tune.estimate import estimate, padding_it
+from alexconv.tune.estimate import copying
 from alexconv.tune.measured import Request
 
 
 @lru_cache(maxsize=MOST_CALLS)
-def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice | None:
-    """The rung for N images whose layout in memory is ``memory``; None where none takes the layer, or none fits."""
-    request, budget = Request(conv, N, precision, memory), device.budget()
+def chosen(device: Gpu, conv: Conv, N: int, precision: str, layout: str) -> auto.Choice | None:
+    """The rung of a layout for N images, of a class or a stricter one; None where no rung takes the layer or fits."""
+    request, budget = Request(conv, N, precision, layout), device.budget()
     cached = choices.load(device.executor, request, budget)
     if cached is None:
-        cached = choices.CachedChoice(_strict_enough(device, request, budget))
+        cached = choices.CachedChoice(auto.choose(device.executor, request, print_to_stderr, budget))
         choices.keep(device.executor, request, cached.choice)
     return cached.choice
 
 
-def _strict_enough(device: Gpu, request: Request, budget: int) -> auto.Choice | None:
-    """The choice of a class, or else of a stricter one, preferably in the array's own layout."""
-    for name in (request.precision, *PRECISIONS[request.precision].stricter):
-        for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != request.layout):
-            other = replace(request, precision=name, layout=layout)
-            if choice := auto.choose(device.executor, other, print_to_stderr, budget):
-                return choice
-    return None
+@dataclass(frozen=True)
+class Candidate:
+    """A rung that can compute a call, for a layer that may lack the call's padding, bias and ReLU.
+
+    ``copies``: microseconds of the kernels that bring x and y into the rung's layout, or add bias and ReLU.
+    """
+
+    choice: auto.Choice
+    conv: Conv
+    x_in_place: bool
+    y_in_place: bool
+    finish: bool
+    copies: float
+
+    @property
+    def us(self) -> float:
+        """Microseconds of the call."""
+        return self.choice.us + self.copies
+
+    def bound(self, device: Gpu) -> BoundRung:
+        """The rung bound to its layer."""
+        return self.choice.bound(device.executor, self.conv)
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
+    """The rungs that can compute a call, the fastest first: one of each layout.
+
+    And one for the convolution alone, of a plane padded in memory.  For one channel rungs with hi and lo terms come
+    last, as in ``auto``.
+    """
+    plain = replace(call.conv.with_border(), bias=False, relu=False)
+    layers = [call.conv] if plain == call.conv else [call.conv, plain]
+    able = [
+        candidate(device, call, choice, conv)
+        for conv in layers
+        if any(set(conv.features) <= set(rung.takes) for rung in LADDER)
+        for layout in LAYOUTS
+        if (choice := chosen(device, conv, call.N, call.terms.precision, layout))
+    ]
+    return tuple(sorted(able, key=lambda each: (call.conv.C == 1 and each.choice.rung.splits_floats, each.us)))
+
+
+def candidate(device: Gpu, call: Call, choice: auto.Choice, conv: Conv) -> Candidate:
+    """A choice with what it copies."""
+    x_in_place = conv.padding == call.conv.padding and in_place(call.x, choice.rung.layout)
+    y_in_place = in_place(call.y, choice.rung.layout)
+    finish = (conv.bias, conv.relu) != (call.conv.bias, call.conv.relu)
+    elements = [
+        (x_in_place, prod(conv.x_shape(call.N))),
+        *((kept, prod(conv.y_shape(call.N))) for kept in (y_in_place, not finish)),
+    ]
+    copied = [copying(conv, count, call.x.itemsize, device.executor.device) for kept, count in elements if not kept]
+    return Candidate(choice, conv, x_in_place, y_in_place, finish, sum(copied))
 
 
 @dataclass(frozen=True)
@@ -51,27 +101,9 @@ class Route:
 
 @lru_cache(maxsize=MOST_CALLS)
 def route_of(device: Gpu, call: Call) -> Route:
-    """The route of a call on its device.
-
-    A rung that takes the whole layer, unless one that takes only the convolution, of a plane padded in memory, is
-    estimated to be faster, copy included.
-    """
-    precision, plain = call.terms.precision, replace(call.conv.with_border(), bias=False, relu=False)
-    convs = [call.conv] if plain == call.conv else [call.conv, plain]
-    convs = [conv for conv in convs if any(set(conv.features) <= set(rung.takes) for rung in LADDER)]
-    chosen_rungs = [chosen(device, conv, call.N, precision, call.memory) for conv in convs]
-    candidates = [(choice, conv) for choice, conv in zip(chosen_rungs, convs, strict=True) if choice]
-    if not candidates:
+    """The route of a call on its device: its first candidate."""
+    best = next(iter(candidates(device, call)), None)
+    if best is None:
         return Route(None)
-    choice, conv = min(candidates, key=lambda candidate: expected(device, candidate[0], candidate[1], call))
-    x_in_place = conv.padding == call.conv.padding and in_place(call.x, choice.rung.layout)
-    y_in_place = in_place(call.y, choice.rung.layout)
-    key = WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), conv, call.N, x_in_place, y_in_place)
-    return Route(key, finish=(conv.bias, conv.relu) != (call.conv.bias, call.conv.relu))
-
-
-def expected(device: Gpu, choice: auto.Choice, conv: Conv, call: Call) -> tuple[bool, float]:
-    """Sort key of choices: measured ones first, then by estimated microseconds, copies included."""
-    on = device.executor.device
-    copied = padding_it(call.conv, call.N, on) if conv.padding != call.conv.padding else 0.0
-    return not choice.measured, copied + estimate(BoundRung(choice.rung, conv, choice.constants, on), call.N)
+    rung, constants = best.choice.rung.name, tuple(best.choice.constants.items())
+    return Route(WorkspaceKey(rung, constants, best.conv, call.N, best.x_in_place, best.y_in_place), best.finish)

@@ -12,6 +12,7 @@ compile and run in the least time (``cpu_order``).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
@@ -24,7 +25,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import measured
-from alexconv.tune.estimate import best, ranked
+from alexconv.tune.estimate import best, estimate, ranked
 from alexconv.tune.measured import Request
 
 AUTO = "auto"
@@ -33,11 +34,12 @@ OF_A_RUNG = 3  # candidates of one rung among the contenders
 
 @dataclass(frozen=True)
 class Choice:
-    """A rung with its constants, and whether it was measured to be the fastest."""
+    """A rung with its constants, whether it was measured to be the fastest, and its measured or estimated time."""
 
     rung: Rung
     constants: dict[str, int]
     measured: bool
+    us: float = inf
 
     def bound(self, executor: Executor, conv: Conv) -> BoundRung:
         """The rung bound to a layer on the executor's device."""
@@ -50,10 +52,14 @@ def layouts_of(precision: str, ladder: Ladder = LADDER) -> tuple[str, ...]:
 
 
 def preferences(
-    executor: Executor, conv: Conv, N: int, precision: str, ladder: Ladder = LADDER
+    executor: Executor, conv: Conv, N: int, precision: str, ladder: Ladder = LADDER, layout: str | None = None
 ) -> tuple[BoundRung, ...]:
-    """The rungs of a precision or a stricter one that take the layer, in the order in which to try them."""
+    """The rungs of a precision or a stricter one that take the layer, in the order in which to try them.
+
+    Those of one layout, if given.
+    """
     device, served = executor.device, (precision, *PRECISIONS[precision].stricter)
+    ladder = Ladder(rung for rung in ladder if layout in (None, rung.layout))
     if not executor.measures and (hosted := on_cpu(served, ladder)):
         bounds = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
         return tuple(bound for bound in bounds if not bound.refusal())
@@ -79,20 +85,19 @@ def choose(
     """
     conv, N = request.conv, request.N
     if best := tuning_cache.load_best(executor, request, say, ladder):
-        choice = Choice(best.rung, best.constants, measured=True)
+        choice = Choice(best.rung, best.constants, True, 1e3 * best.kernel_ms)
         if not misfit(executor, choice, conv, N, budget):
             return choice
     known = measured.fastest(executor.device, request) if executor.measures else None
     if known and not executor.unsuited(known.rung):
-        choice = Choice(known.rung, dict(known.constants), measured=True)
+        choice = Choice(known.rung, dict(known.constants), True, known.us)
         if not misfit(executor, choice, conv, N, budget):
             return choice
-    for bound in preferences(executor, conv, N, request.precision, ladder):
-        if bound.rung.layout != request.layout:
-            continue
+    for bound in preferences(executor, conv, N, request.precision, ladder, request.layout):
         tuned = tuning_cache.load(executor, bound.rung, conv, N, say)
         constants = bound.rung.resolve(conv, tuned.constants if tuned else bound.constants, N, executor.device)
-        choice = Choice(bound.rung, constants, measured=False)
+        us = 1e3 * tuned.kernel_ms if tuned else estimate(bound, N)
+        choice = Choice(bound.rung, constants, False, us)
         if not misfit(executor, choice, conv, N, budget):
             return choice
     return None

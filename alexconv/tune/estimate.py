@@ -10,10 +10,10 @@ from math import inf
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import Rung
-from alexconv.kernels.times import inputs
 from alexconv.shapes import Conv
 
 DRAM, CACHE = 3.4e6, 5.5e6  # bytes per microsecond: of DRAM; where a launch's arrays stay in the L2 cache
+COPY = 1.3  # how much longer a copy through tiles in shared memory takes than its bytes
 FIRST_LAUNCH, NEXT_LAUNCH = 2.0, 1.2  # microseconds that a launch costs in a graph
 STAGES, SPLITS = "STAGES", "SPLITS"  # constants: as many stages of a tile as fit; split-K slices
 
@@ -33,10 +33,9 @@ def estimate(bound: BoundRung, N: int) -> float:
     return time.slower * work + FIRST_LAUNCH + NEXT_LAUNCH * (launches - 1)
 
 
-def padding_it(conv: Conv, N: int, device: Device) -> float:
-    """Microseconds of a copy of N images into planes that have their padding in memory."""
-    p = Problem(conv.with_border(), N, {}, device)
-    return moved(p, 8 * inputs(p)) + FIRST_LAUNCH
+def copying(conv: Conv, elements: int, itemsize: int, device: Device) -> float:
+    """Microseconds of a launch that copies a layer's elements, into another layout or with their padding."""
+    return moved(Problem(conv, device=device), COPY * 2 * itemsize * elements) + FIRST_LAUNCH
 
 
 def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[BoundRung]:

@@ -1,7 +1,8 @@
 """The fastest rungs that were measured for networks' layers, where the estimates of ``auto`` choose another.
 
-``measured.json`` is made from record files by ``scripts/measure/auto_table.py``: for a GPU's name, the rung and
-constants by layer, N, precision and layout.  Bias and ReLU are not part of a layer here: they cost almost no time.
+``measured.json`` is made from record files by ``scripts/measure/auto_table.py``: for a GPU's name, the rung with its
+constants and its time by layer, N, precision and layout.  Bias and ReLU are not part of a layer here: they cost almost
+no time.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Device, Problem
@@ -30,10 +32,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Fastest:
-    """A rung and its constants."""
+    """A rung, its constants, and its time in microseconds."""
 
     rung: Rung
     constants: Mapping[str, int]
+    us: float
 
 
 def name_of(request: Request) -> str:
@@ -44,23 +47,23 @@ def name_of(request: Request) -> str:
 
 
 @cache
-def table() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
-    """Constants by GPU, layer and rung; a layer has one rung."""
-    constants: dict[str, dict[str, dict[str, dict[str, int]]]] = json.loads(TABLE.read_text())
-    return constants
+def table() -> dict[str, dict[str, Any]]:
+    """Entries by GPU and layer: ``rung``, ``constants``, ``us``."""
+    entries: dict[str, dict[str, Any]] = json.loads(TABLE.read_text())
+    return entries
 
 
 def fastest(device: Device, request: Request) -> Fastest | None:
     """The table's entry for the device's name, if present rungs can use it, else None."""
     conv, N = request.conv, request.N
-    for name, constants in table().get(device.name, {}).get(name_of(request), {}).items():
-        rung = RUNGS.get(name)
-        if (
-            rung is None
-            or rung.unsuited(device.capability)
-            or set(constants) != {constant.name for constant in rung.constants}
-        ):
-            return None
-        values = rung.resolve(conv, constants, N, device)
-        return None if rung.refuses(Problem(conv, N, values, device)) else Fastest(rung, values)
-    return None
+    entry = table().get(device.name, {}).get(name_of(request))
+    rung = RUNGS.get(entry["rung"]) if entry else None
+    if (
+        entry is None
+        or rung is None
+        or rung.unsuited(device.capability)
+        or set(entry["constants"]) != {constant.name for constant in rung.constants}
+    ):
+        return None
+    values = rung.resolve(conv, entry["constants"], N, device)
+    return None if rung.refuses(Problem(conv, N, values, device)) else Fastest(rung, values, entry["us"])

@@ -5,12 +5,13 @@ or in planes that a block copies to shared memory.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MAX_BLOCK, Constant, Dims, Launch, Rung
-from alexconv.kernels.times import CLOCK, TILE, Time, values
+from alexconv.kernels.times import CLOCK, Time, values
 from alexconv.shapes import FEATURES
 
 TAKES = tuple(name for name in FEATURES if name != "dilation")
@@ -20,7 +21,9 @@ MOST_TAPS = 49  # of a filter, which a thread holds in registers
 MOST_SUMS = 64  # of a thread, in registers
 THREADS_BUSY = 512  # of a multiprocessor, below which strips are shorter
 VECTOR_BYTES = 16  # that an instruction moves at most
-RATE, EXTRA = 90.0, 8  # multiply-adds of a multiprocessor per cycle; instructions of an output besides
+RATE = 90.0  # instructions of a multiprocessor's threads per cycle
+EXTRA, EXTRA_OF_PLANES = 8, 40  # instructions of an output besides its multiply-adds, of strips and of planes
+PLANES_SLOWER = 1.05  # two barriers, between which a block does not wait for memory
 SECTORS = 4  # cycles of the L1 cache for a warp's vectors that follow each other
 
 
@@ -209,16 +212,16 @@ def refuses_planes(size: int) -> Callable[[Problem], str | None]:
     return reason
 
 
-def strip_time(size: int, wavefronts: Callable[[Problem], float] = lambda p: 0.0) -> Time:
+def strip_time(size: int, wavefronts: Callable[[Problem], float] = lambda p: 0.0, extra: int = EXTRA) -> Time:
     """The time of a rung whose values have ``size`` bytes: of its instructions, the L1 cache, or its bytes."""
 
     def busy(p: Problem) -> float:
         conv = p.conv
         rows, columns = round_up(conv.E, p["TILE_ROWS"]), round_up(conv.F, p["TILE_COLUMNS"])
-        instructions = p.N * conv.M * rows * columns * (conv.R * conv.S + EXTRA) / RATE
+        instructions = p.N * conv.M * rows * columns * (conv.R * conv.S + extra) / RATE
         return max(instructions, wavefronts(p)) / (p.device.multiprocessors * CLOCK)
 
-    return Time(busy, values(size, size), fixed=TILE)
+    return Time(busy, values(size, size))
 
 
 def row_wavefronts(p: Problem) -> float:
@@ -230,7 +233,6 @@ def row_wavefronts(p: Problem) -> float:
     return p.N * of_planes(p) / WARP * rows * ceil(span / vector) * max(SECTORS, WARP / lanes)
 
 
-PLANE_REFUSAL = refuses_planes(FLOAT)
 STRIP_OF_ROWS = (
     columns_of(lambda p: 4),
     vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
@@ -344,7 +346,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         constants=strip_of_plane(FLOAT),
         refuses=refuses_planes(FLOAT),
         takes=TAKES,
-        time=strip_time(FLOAT),
+        time=replace(strip_time(FLOAT, extra=EXTRA_OF_PLANES), slower=PLANES_SLOWER),
     ),
     Rung(
         "depthwise-planes-half",
@@ -368,6 +370,6 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_planes(HALF),
         precision="fp16",
         takes=TAKES,
-        time=strip_time(HALF),
+        time=replace(strip_time(HALF, extra=EXTRA_OF_PLANES), slower=PLANES_SLOWER),
     ),
 )

@@ -1,4 +1,6 @@
-"""Makes auto's table of measured rungs: python scripts/measure/auto_table.py results/networks/*
+"""Makes auto's table of measured rungs.
+
+python scripts/measure/auto_table.py results/networks/* results/h200-frontier.jsonl
 
 For each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless auto's
 estimates choose the same, or one slower by no more than TOLERATED, or unmeasured constants of that rung.  Another
@@ -69,8 +71,8 @@ def take(measured: Times, record: Record) -> None:
     measured.update(timed)
 
 
-def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRung]]:
-    """The name and the fastest rung, for each precision and layout in which the estimates choose a slower one."""
+def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, float, BoundRung]]:
+    """Name, ms and rung of the fastest, for each precision and layout in which the estimates choose a slower one."""
     for precision in PRECISIONS:
         served = {precision, *PRECISIONS[precision].stricter}
         for layout in dict.fromkeys(bound.rung.layout for _, bound in measured.values()):
@@ -91,15 +93,15 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
                 other_rung = chosen is None or chosen.rung is not best[1].rung
                 slower = other_rung and (chosen is None or estimate(chosen, N) > TRUSTED * 1e3 * best[0])
             if slower:
-                yield name_of(Request(conv, N, precision, layout)), best[1]
+                yield name_of(Request(conv, N, precision, layout)), *best
 
 
 def table_text(paths: Iterable[Path]) -> str:
     """The table as text."""
     choices = {
-        name: {bound.rung.name: dict(bound.constants)}
+        name: {"rung": bound.rung.name, "us": round(1e3 * ms, 1), "constants": dict(bound.constants)}
         for (conv, N), measured in times(paths).items()
-        for name, bound in entries(conv, N, measured)
+        for name, ms, bound in entries(conv, N, measured)
     }
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(choices[name])}" for name in sorted(choices))
     return f'{{"{H200.name}": {{\n{lines}\n}}}}\n'

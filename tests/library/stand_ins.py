@@ -191,7 +191,7 @@ class Machine:
         monkeypatch.setattr(packets, "ready_launch", padded)
         self.gpu = Gpu(0)
         monkeypatch.setattr(devices, "started", {0: self.gpu})
-        for each in (routes.chosen, routes.route_of, operation.cached_operation, outputs.allocator):
+        for each in (routes.chosen, routes.candidates, routes.route_of, operation.cached_operation, outputs.allocator):
             each.cache_clear()
 
     def close(self):

@@ -230,8 +230,8 @@ def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch)
 
 def forget():
     """Drops what was chosen for the memory so far."""
-    routes.chosen.cache_clear()
-    routes.route_of.cache_clear()
+    for cached in (routes.chosen, routes.candidates, routes.route_of):
+        cached.cache_clear()
     device = devices.gpu(0)
     with device.current():
         device._programs.clear()

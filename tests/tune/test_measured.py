@@ -41,12 +41,12 @@ def test_what_was_not_measured_is_not_in_the_table(monkeypatch):
     name = measured.name_of(request)
     rung = RUNGS["wgmma-floats"]
     constants = rung.resolve(conv, {"TILE_PIXELS": 128}, 32)
-    monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {rung.name: constants}}})
-    found = measured.fastest(H200, request)
-    assert found and (found.rung, found.constants) == (rung, constants)
+    entry = {"rung": rung.name, "constants": constants, "us": 12.5}
+    monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: entry}})
+    assert measured.fastest(H200, request) == measured.Fastest(rung, constants, 12.5)
     assert measured.fastest(H200, replace(request, N=33)) is None
     assert measured.fastest(H200, replace(request, precision="fp32")) is None
-    monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {rung.name: {"TILE": 8}}}})
+    monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {**entry, "constants": {"TILE": 8}}}})
     assert measured.fastest(H200, request) is None  # of other constants than the rung has today
 
 
@@ -74,6 +74,6 @@ def test_times_of_calls_replace_those_of_points(tmp_path):
     auto_table.take(measured, record)
     assert "half" not in measured and measured["floats"] == (0.02, floats)
     assert sorted(ms for ms, _ in measured.values()) == [0.009, 0.012, 0.02]
-    found = dict(auto_table.entries(conv, 32, auto_table.times([tmp_path / "choices.jsonl"])[conv, 32]))
-    best = found[auto_table.name_of(Request(conv, 32, "fp16", "nhwc"))]
-    assert (best.rung, dict(best.constants)) == (rung, large)
+    entries = auto_table.entries(conv, 32, auto_table.times([tmp_path / "choices.jsonl"])[conv, 32])
+    ((ms, best),) = [entry for name, *entry in entries if name == auto_table.name_of(Request(conv, 32, "fp16", "nhwc"))]
+    assert (ms, best.rung, dict(best.constants)) == (0.009, rung, large)
