@@ -52,7 +52,7 @@ __device__ __forceinline__ void convolve_channels(const Value* __restrict__ x,  
 #pragma unroll
             for (int k = 0; k < VECTOR; ++k)
                 vector.values[k] = Value(with_bias_and_relu(strip.sums[e][f][k], bias, m + k));
-            *reinterpret_cast<Word<sizeof vector>*>(out + (e * F + f) * M) = vector.word;
+            store(out + (e * F + f) * M, vector);
         }
     }
 }

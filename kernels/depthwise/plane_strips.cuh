@@ -56,7 +56,7 @@ __device__ __forceinline__ void convolve_planes(const Value* __restrict__ x,    
 #pragma unroll
             for (int k = 0; k < STORE; ++k)
                 vector.values[k] = Value(with_bias_and_relu(strip.sums[e][f + k][0], bias, m));
-            *reinterpret_cast<Word<sizeof vector>*>(out + e * F + f) = vector.word;
+            store(out + e * F + f, vector);
         }
     }
 }

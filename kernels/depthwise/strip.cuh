@@ -1,39 +1,20 @@
 // A thread's part of a depthwise layer: a strip of outputs, in registers, under which the rows of the input pass once.
 //
-// Gives: MULTIPLIER; WINDOW_ROWS, SPAN; STRIPS, TILES_ACROSS; Vector, load_or_zeros; Strip: load_taps, add, output.
+// Gives: MULTIPLIER; WINDOW_ROWS, SPAN; STRIPS, TILES_ACROSS; COLUMNS_STORED; Strip: load_taps, add.
 //
 // A strip is TILE_ROWS x TILE_COLUMNS outputs of one filter, or of neighbouring filters in NHWC.  A row of the input is
 // added to all output rows that it is part of, so that a thread holds one row at a time and loads each only once.
 //
 // Needs: TILE_ROWS, TILE_COLUMNS, constants of the rung.
 #pragma once
-#include <type_traits>
-
 #include "../common/bias.cuh"
 #include "../common/padding.cuh"
+#include "../common/vector.cuh"
 
 static_assert(GROUPS == C && M % C == 0 && DILATION_ROWS == 1 && DILATION_COLUMNS == 1);
 constexpr int MULTIPLIER = M / C, TAPS = R * S;  // filters of a channel, products of an output
 constexpr int WINDOW_ROWS = (TILE_ROWS - 1) * U + R, SPAN = (TILE_COLUMNS - 1) * V + S;  // of the input, for a strip
 constexpr int STRIPS = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
-
-// Values that one instruction moves, and the type that it moves them as: a condition then selects whole words.
-template <int BYTES>
-using Word = std::conditional_t<
-    BYTES == 16, uint4, std::conditional_t<BYTES == 8, uint2, std::conditional_t<BYTES == 4, unsigned, unsigned short>>>;
-
-template <class Value, int COUNT>
-union Vector {
-    Word<COUNT * sizeof(Value)> word;
-    Value values[COUNT];
-};
-
-template <int COUNT, class Value>
-__device__ __forceinline__ Vector<Value, COUNT> load_or_zeros(const Value* from, bool valid)
-{
-    using Words = Word<COUNT * sizeof(Value)>;
-    return {valid ? *reinterpret_cast<const Words*>(from) : Words{}};
-}
 
 // The values of the widest vector in multiples of which a row and a tile of outputs come.
 constexpr int COLUMNS_STORED = F % 8 == 0 && TILE_COLUMNS % 8 == 0   ? 8

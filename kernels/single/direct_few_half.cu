@@ -2,7 +2,7 @@
 //
 // Technique: direct convolution in NHWC with register tiles of 8 x 8 outputs, fp16 with fp32 accumulation; input window
 // and filters in shared memory; programmatic dependent launch.
-// Read next: multi/channels.cu.
+// Read next: single/direct_few_mma.cu.
 // Run: alexconv run --rungs direct-few-half --workload vgg16 --layers 1
 //
 // Parent: direct-few.  The lanes of a warp compute neighbouring filters of a pixel, which are contiguous in y.
@@ -12,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include "../arch/dependent_launch.cuh"
+#include "../common/vector.cuh"
 #include "few_channels.cuh"
 
 extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
@@ -36,17 +37,13 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
 #pragma unroll
         for (int i = 0; i < OUTPUTS; i += VECTOR) {
             const int m = tile.filter(i);
-            __half2 pairs[VECTOR / 2];
+            Vector<__half, VECTOR> values;
 #pragma unroll
             for (int k = 0; k < VECTOR; ++k) {
-                const __half value = __float2half_rn(with_bias_and_relu<__half>(sums[i + k][j], BIAS, min(m + k, M - 1)));
-                if constexpr (M % VECTOR == 0)
-                    (k % 2 == 0 ? pairs[k / 2].x : pairs[k / 2].y) = value;
-                else if (m + k < M)
-                    out[m + k] = value;
+                values.values[k] = __float2half_rn(with_bias_and_relu<__half>(sums[i + k][j], BIAS, min(m + k, M - 1)));
+                if (M % VECTOR != 0 && m + k < M) out[m + k] = values.values[k];
             }
-            if constexpr (M % VECTOR == 0)
-                if (m < M) *reinterpret_cast<uint2*>(out + m) = *reinterpret_cast<const uint2*>(pairs);
+            if (M % VECTOR == 0 && m < M) store(out + m, values);
         }
     }
 }

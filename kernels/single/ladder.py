@@ -3,7 +3,7 @@
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
-from alexconv.kernels.geometry import FLOAT, HALF, beyond_shared, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
@@ -76,6 +76,58 @@ def few(rate: float, value: int) -> Time:
         return max(products / (rate * p.device.multiprocessors * CLOCK), FEW_TAP * p.conv.K)
 
     return Time(busy, values(value, value), fixed=TILE)
+
+
+MMA_K, MOST_STEPS = 16, 16  # of an instruction; of a block, whose filters lie in shared memory
+MOST_PACKED = 8  # channels of a pixel in the window
+TILE_FILTERS = Constant(
+    "TILE_FILTERS",
+    "filters of a block",
+    lambda p: 32 if p.conv.M % FEW_FILTERS in range(1, FEW_FILTERS // 2 + 1) else FEW_FILTERS,
+    choices=(FEW_FILTERS // 2, FEW_FILTERS),
+)
+MMA_RATE, BLOCK_LOADS = 700.0, 20.0  # multiply-adds of a multiprocessor per cycle; cycles for a value that it loads
+
+
+def packed_channels(p: Problem) -> int:
+    """Channels of a pixel in the window, which are whole words."""
+    return next((count for count in (2, 4, 8) if count >= p.conv.C), p.conv.C)
+
+
+def packed_steps(p: Problem) -> int:
+    """Instructions along K: taps and channels."""
+    return ceil(p.conv.R * p.conv.S * packed_channels(p) / MMA_K)
+
+
+def packed_bytes(p: Problem) -> int:
+    """Shared memory for a block's filters, and the window of its outputs."""
+    conv = p.conv
+    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
+    columns = (FEW_COLUMNS - 1) * conv.strides[1] + conv.filter_columns
+    return (packed_steps(p) * MMA_K * p["TILE_FILTERS"] + rows * columns * packed_channels(p)) * HALF
+
+
+def packed_grid(p: Problem) -> Dims:
+    """A block per tile of an image's rows and columns, and per tile of filters."""
+    tiles = ceil(p.conv.E / p["TILE_ROWS"]) * ceil(p.conv.F / FEW_COLUMNS)
+    return p.N * tiles, ceil(p.conv.M / p["TILE_FILTERS"]), 1
+
+
+def refuses_unpacked(p: Problem) -> str | None:
+    """Why the rung with packed channels refuses a problem, or None."""
+    if p.conv.C > MOST_PACKED:
+        return f"{p.conv.C} channels exceed {MOST_PACKED}"
+    if packed_steps(p) > MOST_STEPS:
+        return f"{p.conv.R * p.conv.S} taps of {packed_channels(p)} channels exceed {MOST_STEPS * MMA_K}"
+    return beyond_shared(p.device, "filters and window need", packed_bytes(p))
+
+
+def packed_busy(p: Problem) -> float:
+    """Microseconds of the products and loads, of whole tiles."""
+    blocks, of_filters, _ = packed_grid(p)
+    products = p["TILE_ROWS"] * FEW_COLUMNS * p["TILE_FILTERS"] * packed_steps(p) * MMA_K
+    cycles = products / MMA_RATE + BLOCK_LOADS * packed_bytes(p) / (p["TILE_ROWS"] * ROW_THREADS * HALF)
+    return blocks * of_filters * cycles / (p.device.multiprocessors * CLOCK)
 
 
 SINGLE_RUNGS: tuple[Rung, ...] = (
@@ -201,5 +253,24 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         layout="nhwc",
         takes=UNGROUPED,
         time=few(70.0, HALF),
+    ),
+    Rung(
+        "direct-few-mma",
+        alias="few-mma",
+        idea="few channels on tensor cores: taps and channels packed along K, NHWC",
+        family="single",
+        parent="direct-few-half",
+        file="single/direct_few_mma.cu",
+        launches=(
+            Launch("direct_few_mma", ("x", "w", "y"), packed_grid, few_block, packed_bytes, pdl=True, stores=True),
+        ),
+        constants=(TILE_ROWS, TILE_FILTERS),
+        refuses=refuses_unpacked,
+        precision="fp16",
+        layout="nhwc",
+        min_capability=AMPERE,
+        tensor_factors="fp16",
+        takes=UNGROUPED,
+        time=Time(packed_busy, values(HALF, HALF), fixed=TILE),
     ),
 )

@@ -1,0 +1,138 @@
+// direct-few-mma: few input channels in fp16 on tensor cores, NHWC.
+//
+// Technique: implicit GEMM with mma.sync, fp16 with fp32 accumulation; the K axis packs taps and channels; input window
+// and filters in shared memory; 16-byte stores; programmatic dependent launch.
+// Read next: arch/ampere.cuh, then multi/channels.cu.
+// Run: alexconv run --rungs direct-few-mma --workload vgg16 --layers 1
+//
+// Parent: direct-few-half, which multiplies on CUDA cores: 27 products of an output take longer than writing it.  A
+// tensor core takes 16 values of K at a time; for few channels these are of several taps.  A pixel in the window has an
+// even number of channels, the last ones zeros, so that pairs of neighbours in K are words in shared memory.
+//
+// A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a warp one row of them in two
+// tiles of 16 columns.
+#include <cuda_fp16.h>
+
+#include "../arch/ampere.cuh"
+#include "../arch/dependent_launch.cuh"
+#include "../common/bias.cuh"
+#include "../common/padding.cuh"
+#include "../common/vector.cuh"
+
+constexpr int LANES = 32, THREADS = TILE_ROWS * LANES, RESIDENT = 512 / THREADS;  // blocks of a multiprocessor
+constexpr int TILE_COLUMNS = 32, MMA_PIXELS = 16, MMA_FILTERS = 8, MMA_K = 16;   // of a tile, of an instruction
+constexpr int PIXEL_TILES = TILE_COLUMNS / MMA_PIXELS, FILTER_TILES = TILE_FILTERS / MMA_FILTERS;
+constexpr int TILES_DOWN = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
+constexpr int CHANNELS = C <= 2 ? 2 : C <= 4 ? 4 : 8;  // of a pixel in the window
+constexpr int PAIRS = CHANNELS / 2;                    // of channels, a word each
+constexpr int K = R * S * CHANNELS, STEPS = (K + MMA_K - 1) / MMA_K;
+constexpr int WINDOW_ROWS = (TILE_ROWS - 1) * U + PATCH_ROWS, WINDOW_COLUMNS = (TILE_COLUMNS - 1) * V + PATCH_COLUMNS;
+constexpr int FILTER_WORDS = STEPS * FILTER_TILES * LANES * 2, WINDOW_WORDS = WINDOW_ROWS * WINDOW_COLUMNS * PAIRS;
+constexpr int STORED = 8;  // halves of a store
+static_assert(C <= CHANNELS);
+
+// The filter of a column of the instruction's result: that the columns of a thread in four tiles neighbour each other.
+__device__ __forceinline__ int filter_of(int tile, int column)
+{
+    return tile / 4 * 32 + column / 2 * STORED + tile % 4 * 2 + column % 2;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    direct_few_mma(const __half* __restrict__ x,  // [N][H][W][C]
+                   const __half* __restrict__ w,  // [M][C][R][S]
+                   __half* __restrict__ y         // [N][E][F][M]
+                   BIAS_PARAMETER(__half))        // [M]
+{
+    allow_dependent_launch();
+    DYNAMIC_SHARED(uint2, memory);
+    uint2* const filters = memory;                                              // [STEPS][FILTER_TILES][LANES]
+    unsigned* const window = reinterpret_cast<unsigned*>(memory) + FILTER_WORDS;  // [WINDOW_ROWS][WINDOW_COLUMNS][PAIRS]
+    const int n = blockIdx.x / (TILES_DOWN * TILES_ACROSS), first_filter = blockIdx.y * TILE_FILTERS;
+    const int first_row = blockIdx.x / TILES_ACROSS % TILES_DOWN * TILE_ROWS;
+    const int first_column = blockIdx.x % TILES_ACROSS * TILE_COLUMNS;
+    wait_for_primary_launches();  // which may write x, and still read y
+
+    // Filters as the instruction's lanes hold them, zeros beyond the last tap, channel and filter.
+    for (int i = threadIdx.x; i < FILTER_WORDS; i += THREADS) {
+        const int part = i % 2, lane = i / 2 % LANES, tile = i / (2 * LANES) % FILTER_TILES;
+        const int k = i / (2 * LANES * FILTER_TILES) * MMA_K + part * 8 + lane % 4 * 2;
+        const int m = first_filter + filter_of(tile, lane / 4), tap = k / CHANNELS, c = k % CHANNELS;
+        __half2 pair = __floats2half2_rn(0, 0);
+        if (m < M && k < K) {
+            if (c < C) pair.x = w[((size_t)m * C + c) * (R * S) + tap];
+            if (c + 1 < C) pair.y = w[((size_t)m * C + c + 1) * (R * S) + tap];
+        }
+        reinterpret_cast<__half2*>(filters)[i] = pair;
+    }
+    x += (size_t)n * H * W * C;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < WINDOW_WORDS; i += THREADS) {
+        const int c = i % PAIRS * 2, row = first_row * U + i / (PAIRS * WINDOW_COLUMNS);
+        const int column = first_column * V + i / PAIRS % WINDOW_COLUMNS;
+        const __half* const pixel = x + ((row - TOP) * W + column - LEFT) * C;
+        __half2 pair = __floats2half2_rn(0, 0);
+        if (in_plane(row, column)) {
+            if constexpr (C % 2 == 0) {
+                if (c < C) pair = *reinterpret_cast<const __half2*>(pixel + c);
+            } else {
+                if (c < C) pair.x = pixel[c];
+                if (c + 1 < C) pair.y = pixel[c + 1];
+            }
+        }
+        reinterpret_cast<__half2*>(window)[i] = pair;
+    }
+    __syncthreads();  // filters and window are complete before any thread reads them
+
+    const int lane = threadIdx.x % LANES, group = lane / 4, quad = lane % 4, row = threadIdx.x / LANES;
+    float sums[PIXEL_TILES][FILTER_TILES][4] = {};
+    const unsigned* const under = window + (row * U * WINDOW_COLUMNS + group * V) * PAIRS;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        unsigned pixels[PIXEL_TILES][4];
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+            const int k = step * MMA_K + part * 8 + quad * 2, tap = k / CHANNELS;
+            const int at = (tap / S * DILATION_ROWS * WINDOW_COLUMNS + tap % S * DILATION_COLUMNS) * PAIRS + k / 2 % PAIRS;
+            const bool beyond = (step + 1) * MMA_K > K && k >= K;  // zeros: an infinity times zero is NaN
+#pragma unroll
+            for (int tile = 0; tile < PIXEL_TILES; ++tile)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    pixels[tile][part * 2 + half] =
+                        beyond ? 0 : under[at + (tile * MMA_PIXELS + half * 8) * V * PAIRS];
+        }
+#pragma unroll
+        for (int tile = 0; tile < FILTER_TILES; ++tile) {
+            const uint2 taps = filters[(step * FILTER_TILES + tile) * LANES + lane];
+            const unsigned both[2] = {taps.x, taps.y};
+#pragma unroll
+            for (int pixel = 0; pixel < PIXEL_TILES; ++pixel) warp_mma_fp16(sums[pixel][tile], pixels[pixel], both);
+        }
+    }
+
+    y += (size_t)n * E * F * M;
+    const int e = first_row + row;
+    if (e >= E) return;
+#pragma unroll
+    for (int pixel = 0; pixel < 2 * PIXEL_TILES; ++pixel) {
+        const int f = first_column + pixel * 8 + group;
+        if (f >= F) continue;
+        const int out = (e * F + f) * M;
+#pragma unroll
+        for (int tile = 0; tile < FILTER_TILES; tile += 4) {
+            const int m = first_filter + filter_of(tile, 2 * quad);
+            Vector<__half, STORED> values;
+#pragma unroll
+            for (int i = 0; i < STORED; ++i) {
+                const float sum = sums[pixel / 2][tile + i / 2][pixel % 2 * 2 + i % 2];
+                values.values[i] = __float2half_rn(with_bias_and_relu<__half>(sum, BIAS, min(m + i, M - 1)));
+                if (M % STORED != 0 && m + i < M) y[out + m + i] = values.values[i];
+            }
+            if (M % STORED == 0 && m < M) store(y + (out + m), values);
+        }
+    }
+}
+
+ASSERT_BLOCK(DIRECT_FEW_MMA, THREADS, 1);
+ASSERT_GRID(DIRECT_FEW_MMA, TILES_DOWN * TILES_ACROSS, (M + TILE_FILTERS - 1) / TILE_FILTERS, 1);
+ASSERT_SHARED_BYTES(DIRECT_FEW_MMA, (FILTER_WORDS + WINDOW_WORDS) * sizeof(unsigned));
