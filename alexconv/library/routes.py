@@ -105,5 +105,10 @@ def route_of(device: Gpu, call: Call) -> Route:
     best = next(iter(candidates(device, call)), None)
     if best is None:
         return Route(None)
+    return Route(key_of(best, call.N), best.finish)
+
+
+def key_of(best: Candidate, N: int) -> WorkspaceKey:
+    """The computation of a candidate for N images."""
     rung, constants = best.choice.rung.name, tuple(best.choice.constants.items())
-    return Route(WorkspaceKey(rung, constants, best.conv, call.N, best.x_in_place, best.y_in_place), best.finish)
+    return WorkspaceKey(rung, constants, best.conv, N, best.x_in_place, best.y_in_place)

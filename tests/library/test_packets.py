@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import choices as trials
 import numpy as np
 import pytest
 from stand_ins import Machine, Tensor, Torch, compiled_driver
@@ -152,6 +153,16 @@ def test_floats_are_converted_where_that_and_products_of_halves_take_less_time(m
         assert {(each.layout, each.copies > 0) for each in (first, *others)} >= {("nhwc", False), ("nchw", True)}
         alexconv.conv2d(x, w, padding=size // 2, precision="tf32")
         assert names(machine.launched()).count("copy_transposed") == (2 if first.copies else 0)
+
+
+def test_the_choice_and_its_rivals_are_tried_each_once(machine):
+    drawn = trials.cases(20, seed=3)
+    assert drawn == trials.cases(20, seed=3) and {case.kind for case in drawn} == set(trials.KINDS)
+    for case in drawn:
+        first, *others = trials.likeliest(machine.gpu, case, most=4)
+        assert first == routes.candidates(machine.gpu, trials.call(case))[0]
+        assert len(others) <= 4 and (others or case.kind == "grouped")
+        assert first not in others and len({routes.key_of(each, case.N) for each in others}) == len(others)
 
 
 def test_depthwise_layers_are_computed_in_place_in_both_layouts(machine):
