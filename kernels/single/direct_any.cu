@@ -9,7 +9,7 @@
 // Parent: direct-register, whose blocks cover planes of limited size, without padding.  Here outputs are numbered
 // through the batch, so no plane is too large, and taps outside the plane multiply a zero (NaN for an infinite tap).
 // Neighbouring threads compute neighbouring outputs of a plane: they share the filter and read neighbouring inputs.
-// With one channel in a group (depthwise) there is little to reuse, and this is close to what memory allows.
+// With one channel in a group (depthwise) there is little to reuse.
 //
 // A block computes THREADS consecutive outputs of y, a thread one of them.
 #include "../common/bias.cuh"
