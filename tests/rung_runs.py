@@ -10,6 +10,7 @@ import pytest
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import build_all
 from alexconv.planning.checks import exact_bias, exact_inputs
@@ -20,6 +21,7 @@ from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory
 DEEP = Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1)  # with default constants, so that tests share compiled rungs
+SHALLOW = replace(DEEP, C=3)
 DEPTHWISE = replace(DEEP, M=16, groups=16, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other
 
 
@@ -42,8 +44,9 @@ def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
 
 
 def small_layer(rung: Rung) -> Conv:
-    """DEEP, or DEPTHWISE for a rung that takes depthwise layers alone."""
-    return DEPTHWISE if rung.family == "depthwise" else DEEP
+    """DEEP, or another for a rung that does not take it."""
+    others = (conv for conv in (DEEP, SHALLOW, DEPTHWISE) if not rung.refuses(Problem(conv, 2, rung.resolve(conv, {}))))
+    return next(others)
 
 
 def assert_exact(executor: Executor, bound: BoundRung, N: int, images: int | None = None) -> None:

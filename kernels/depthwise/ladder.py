@@ -18,6 +18,7 @@ TAKES = tuple(name for name in FEATURES if name != "dilation")
 STRIP_THREADS = 128  # of a block
 BLOCK_THREADS = 256  # that a block with planes in shared memory should have
 MOST_TAPS = 49  # of a filter, which a thread holds in registers
+VECTOR_TAPS = 36  # of the filters of a vector of channels
 MOST_SUMS = 64  # of a thread, in registers
 THREADS_BUSY = 512  # of a multiprocessor, below which strips are shorter
 VECTOR_BYTES = 16  # that an instruction moves at most
@@ -64,14 +65,10 @@ def vector_of_rows(p: Problem) -> int:
     )
 
 
-def vector_of_channels(most_taps: int) -> Callable[[Problem], int]:
-    """The widest vector of channels whose filters have no more than ``most_taps`` taps together."""
-
-    def widest(p: Problem) -> int:
-        fitting = (size for size in (4, 2) if size * p.conv.R * p.conv.S <= most_taps and p.conv.C % size == 0)
-        return next(fitting, 1) if multiplier_is_one(p) else 1
-
-    return widest
+def vector_of_channels(p: Problem) -> int:
+    """The widest vector of channels whose filters a thread can hold beside its sums."""
+    fitting = (size for size in (4, 2) if size * p.conv.R * p.conv.S <= VECTOR_TAPS and p.conv.C % size == 0)
+    return next(fitting, 1) if multiplier_is_one(p) else 1
 
 
 def multiplier_is_one(p: Problem) -> bool:
@@ -233,6 +230,11 @@ def row_wavefronts(p: Problem) -> float:
     return p.N * of_planes(p) / WARP * rows * ceil(span / vector) * max(SECTORS, WARP / lanes)
 
 
+STRIP_OF_CHANNELS = (
+    vector_of("channels", vector_of_channels, (1, 2, 4, 8)),
+    columns_of(columns_of_channels),
+    rows_of(tile_rows(of_channels, lambda p: p["VECTOR"])),
+)
 STRIP_OF_ROWS = (
     columns_of(lambda p: 4),
     vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
@@ -240,19 +242,10 @@ STRIP_OF_ROWS = (
 )
 
 
-def strip_of_channels(most_taps: int) -> tuple[Constant, ...]:
-    """The constants of a rung with vectors along channels."""
-    return (
-        vector_of("channels", vector_of_channels(most_taps), (1, 2, 4, 8)),
-        columns_of(columns_of_channels),
-        rows_of(tile_rows(of_channels, lambda p: p["VECTOR"])),
-    )
-
-
 def strip_of_plane(size: int) -> tuple[Constant, ...]:
     """The constants of a rung with planes in shared memory."""
     return (
-        columns_of(lambda p: 1),
+        columns_of(lambda p: 4),
         rows_of(tile_rows(of_planes, lambda p: 1)),
         Constant("PLANES", "planes of a block", planes_of_block(size)),
     )
@@ -300,7 +293,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         launches=(
             Launch("depthwise_channels", ("x", "w", "y"), strip_grid(of_channels), strip_block, pdl=True, stores=True),
         ),
-        constants=strip_of_channels(50),
+        constants=STRIP_OF_CHANNELS,
         refuses=refuses_channels(FLOAT),
         layout="nhwc",
         takes=TAKES,
@@ -318,7 +311,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
                 "depthwise_channels_half", ("x", "w", "y"), strip_grid(of_channels), strip_block, pdl=True, stores=True
             ),
         ),
-        constants=strip_of_channels(100),
+        constants=STRIP_OF_CHANNELS,
         refuses=refuses_channels(HALF),
         precision="fp16",
         layout="nhwc",
