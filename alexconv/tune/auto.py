@@ -59,11 +59,18 @@ def preferences(
     Those of one layout, if given.
     """
     device, served = executor.device, (precision, *PRECISIONS[precision].stricter)
-    ladder = Ladder(rung for rung in ladder if layout in (None, rung.layout))
     if not executor.measures and (hosted := on_cpu(served, ladder)):
-        bounds = [BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device) for rung in hosted]
+        bounds = [
+            BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
+            for rung in hosted
+            if layout in (None, rung.layout)
+        ]
         return tuple(bound for bound in bounds if not bound.refusal())
-    rungs = [rung for rung in reversed(ladder) if rung.precision in served and not executor.unsuited(rung)]
+    rungs = [
+        rung
+        for rung in reversed(ladder)
+        if rung.precision in served and layout in (None, rung.layout) and not executor.unsuited(rung)
+    ]
     timed = [known for rung in rungs if (known := best(rung, conv, N, device))]
     timed.sort(key=lambda known: (conv.C == 1 and known[1].rung.splits_floats, known[0]))
     return tuple(bound for _, bound in timed)

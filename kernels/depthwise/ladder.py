@@ -12,7 +12,7 @@ from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MAX_BLOCK, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, Time, values
-from alexconv.shapes import FEATURES
+from alexconv.shapes import FEATURES, Conv
 
 TAKES = tuple(name for name in FEATURES if name != "dilation")
 STRIP_THREADS = 128  # of a block
@@ -84,17 +84,27 @@ def columns_of_channels(p: Problem) -> int:
 ROWS = (8, 7, 4, 2, 1)
 
 
-def tile_rows(threads: Callable[[Problem], int], values_of: Callable[[Problem], int]) -> Callable[[Problem], int]:
-    """The height of strips that loads and computes the fewest rows, of those that leave enough threads."""
+def tile_rows(
+    threads: Callable[[Problem], int],
+    sums: Callable[[Problem], int],
+    allowed: Callable[[Problem], bool] = lambda p: True,
+) -> Callable[[Problem], int]:
+    """The height of strips that loads and computes the fewest rows, of those that leave enough threads.
+
+    ``sums``: outputs of a strip that is one row high; ``allowed``: whether a block can have the strips.
+    """
 
     def least(p: Problem) -> int:
-        fitting = [rows for rows in ROWS if rows * p["TILE_COLUMNS"] * values_of(p) <= MOST_SUMS]
-        busy = [rows for rows in fitting if p.N * threads(p.having(TILE_ROWS=rows)) >= wanted(p)]
-        return min(
-            busy or fitting[-1:], key=lambda rows: ceil(p.conv.E / rows) * ((rows - 1) * p.conv.U + p.conv.R + rows)
-        )
+        heights = [rows for rows in ROWS if rows * sums(p) <= MOST_SUMS and allowed(p.having(TILE_ROWS=rows))]
+        busy = [rows for rows in heights if p.N * threads(p.having(TILE_ROWS=rows)) >= wanted(p)]
+        return min(busy or heights[-1:] or ROWS[:1], key=lambda rows: rows_of_strips(p.conv, rows))
 
     return least
+
+
+def rows_of_strips(conv: Conv, height: int) -> int:
+    """Rows of a plane that all of its strips load and compute."""
+    return ceil(conv.E / height) * ((height - 1) * conv.U + conv.R + height)
 
 
 def wanted(p: Problem) -> int:
@@ -117,20 +127,26 @@ def vector_of(meaning: str, default: Callable[[Problem], int], choices: tuple[in
     return Constant("VECTOR", f"neighbouring {meaning} in a load", default, choices=choices)
 
 
+PLANES = (128, 64, 32, 16, 8, 4, 2, 1)  # of a block
+
+
 def planes_of_block(size: int) -> Callable[[Problem], int]:
-    """Planes that give a block BLOCK_THREADS threads, in multiples that are whole vectors where images are."""
+    """As many planes as give a block BLOCK_THREADS threads: whole vectors, and parts of an image, where there are."""
 
     def planes(p: Problem) -> int:
-        of_plane = max(1, multiplier(p)) * strips(p)
-        most = max(1, min(p.conv.C, BLOCK_THREADS // of_plane))
+        most = BLOCK_THREADS // max(1, multiplier(p) * strips(p))
         values_of = p.conv.H * p.conv.W, multiplier(p) * p.conv.E * p.conv.F
-        whole = [
-            count for count in range(1, most + 1) if not any(count * value * size % VECTOR_BYTES for value in values_of)
-        ]
+        few = [count for count in PLANES if count <= min(most, p.conv.C)] or [1]
+        whole = [count for count in few if not any(count * value * size % VECTOR_BYTES for value in values_of)]
         dividing = [count for count in whole if p.conv.C % count == 0]
-        return max(dividing or whole or [most])
+        return max(dividing or whole or few)
 
     return planes
+
+
+def in_a_block(p: Problem) -> bool:
+    """Whether a block has a thread for each strip of a plane's outputs."""
+    return multiplier(p) * strips(p) <= MAX_BLOCK
 
 
 def refuses_layer(p: Problem) -> str | None:
@@ -233,12 +249,12 @@ def row_wavefronts(p: Problem) -> float:
 STRIP_OF_CHANNELS = (
     vector_of("channels", vector_of_channels, (1, 2, 4, 8)),
     columns_of(columns_of_channels),
-    rows_of(tile_rows(of_channels, lambda p: p["VECTOR"])),
+    rows_of(tile_rows(of_channels, lambda p: p["TILE_COLUMNS"] * p["VECTOR"])),
 )
 STRIP_OF_ROWS = (
     columns_of(lambda p: 4),
     vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
-    rows_of(tile_rows(of_planes, lambda p: 1)),
+    rows_of(tile_rows(of_planes, lambda p: p["TILE_COLUMNS"])),
 )
 
 
@@ -246,8 +262,8 @@ def strip_of_plane(size: int) -> tuple[Constant, ...]:
     """The constants of a rung with planes in shared memory."""
     return (
         columns_of(lambda p: 4),
-        rows_of(tile_rows(of_planes, lambda p: 1)),
-        Constant("PLANES", "planes of a block", planes_of_block(size)),
+        rows_of(tile_rows(of_planes, lambda p: p["TILE_COLUMNS"], in_a_block)),
+        Constant("PLANES", "planes of a block", planes_of_block(size), choices=PLANES),
     )
 
 
