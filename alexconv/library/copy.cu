@@ -13,7 +13,7 @@ using Element = unsigned;
 #endif
 
 constexpr int ALONG_TILE = 64, INNER_TILE = 32;  // of copy_transposed
-constexpr int LANES = 32, ROWS = 8;              // a block has LANES x ROWS threads
+constexpr int LANES = 32, ROWS = 4;              // a block has LANES x ROWS threads
 
 struct Axis {
     long long extent;       // of the target
@@ -52,30 +52,36 @@ extern "C" __global__ void __launch_bounds__(LANES * ROWS)
     const long long first_inner = blockIdx.x % tiles_inner * INNER_TILE;
     const long long first_along = blockIdx.x / tiles_inner % tiles_along * ALONG_TILE;
     const long long z = plane % unsigned(other.extent), n = plane / unsigned(other.extent);
-    source += n * images.source_step + other.from(z) + inner.from(first_inner) + along.from(first_along);
-    target += n * images.target_step + z * other.target_step;
-    Element values[INNER_TILE / ROWS][ALONG_TILE / LANES];
+    const int x = threadIdx.x, row = threadIdx.y;
+    {
+        // Along each axis the tile's elements from -first on, fewer than count, come from the source.
+        const int first_inner_inside = first_inner - inner.border + row, first_along_inside = first_along - along.border + x;
+        const unsigned count_inner = other.has(z) ? inner.count : 0, count_along = along.count;
+        source += n * images.source_step + other.from(z) + first_inner_inside * inner.source_step +
+                  first_along_inside * along.source_step;
+        const long long next_row = ROWS * inner.source_step, next_lanes = LANES * along.source_step;
+        Element values[INNER_TILE / ROWS][ALONG_TILE / LANES];
 #pragma unroll
-    for (int i = 0; i < INNER_TILE / ROWS; ++i)
+        for (int i = 0; i < INNER_TILE / ROWS; ++i, source += next_row)
 #pragma unroll
-        for (int j = 0; j < ALONG_TILE / LANES; ++j) {
-            const int x = i * ROWS + threadIdx.y, a = j * LANES + threadIdx.x;
-            const bool inside = other.has(z) && inner.has(first_inner + x) && along.has(first_along + a);
-            values[i][j] = inside ? source[x * inner.source_step + a * along.source_step] : Element(0);
-        }
+            for (int j = 0; j < ALONG_TILE / LANES; ++j) {
+                const bool inside = unsigned(first_inner_inside + i * ROWS) < count_inner &&
+                                    unsigned(first_along_inside + j * LANES) < count_along;
+                values[i][j] = inside ? source[j * next_lanes] : Element(0);
+            }
 #pragma unroll
-    for (int i = 0; i < INNER_TILE / ROWS; ++i)
+        for (int i = 0; i < INNER_TILE / ROWS; ++i)
 #pragma unroll
-        for (int j = 0; j < ALONG_TILE / LANES; ++j)
-            tile[i * ROWS + threadIdx.y][j * LANES + threadIdx.x] = values[i][j];
-    __syncthreads();  // the tile is complete before any thread reads it
-    const long long x = first_inner + threadIdx.x;
-    if (x >= inner.extent) return;
-#pragma unroll
-    for (int i = 0; i < ALONG_TILE / ROWS; ++i) {
-        const long long a = first_along + i * ROWS + threadIdx.y;
-        if (a < along.extent)
-            target[a * along.target_step + x * inner.target_step] = tile[threadIdx.x][i * ROWS + threadIdx.y];
+            for (int j = 0; j < ALONG_TILE / LANES; ++j) tile[i * ROWS + row][j * LANES + x] = values[i][j];
     }
+    __syncthreads();  // the tile is complete before any thread reads it
+    if (first_inner + x >= inner.extent) return;
+    target += n * images.target_step + z * other.target_step + (first_along + row) * along.target_step +
+              (first_inner + x) * inner.target_step;
+    const int rows = along.extent - first_along < ALONG_TILE ? along.extent - first_along : ALONG_TILE;
+    const long long next_row = ROWS * along.target_step;
+#pragma unroll
+    for (int i = 0; i < ALONG_TILE / ROWS; ++i, target += next_row)
+        if (i * ROWS + row < rows) *target = tile[x][i * ROWS + row];
 }
 static_assert(INNER_TILE == LANES, "a lane stores a column of the tile");

@@ -13,7 +13,7 @@ TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in gen
 LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty
 MOST_GROUPS = 65535  # CUDA's limit on gridDim.y
 ALONG_TILE, INNER_TILE = 64, 32  # of copy_transposed; as in copy.cu
-COPY_BLOCK = 32, 8, 1
+COPY_BLOCK = 32, 4, 1
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 
 Launch = tuple[str, Dims, Dims, list[Struct]]  # entry, grid, block, the structs and numbers that follow the arrays
