@@ -33,7 +33,7 @@ declare -A parts=(
     [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
 )
 default="part-1 part-2 part-3 part-4"
-others="references counters lenet_counters hard accuracy ${parts[library]} again cluster host tune_10000 sanitizers"
+others="references counters timelines lenet_counters hard accuracy ${parts[library]} again cluster host tune_10000 sanitizers"
 others+=" frontier_sanitizers"
 status=0
 stages=""
@@ -222,6 +222,11 @@ counters() {
     count "book/$name-profile" --layers 3 --N 128 --rungs "direct,direct-register,shared-output-tile,unroll-matmul,\
 unroll-register-matmul,fused-unroll-matmul,igemm,igemm-async,igemm-stream-k,mma-tf32,mma-split,wgmma-half,wgmma-scaled,\
 wgmma-split,wgmma-winograd"
+}
+
+timelines() {  # kernels of the leading rungs and of cuDNN on a time axis, with counters and the card's ceilings
+    whole "$name-profile-cudnn" "the timelines are not finished" -m alexconv.profile --layers 1-5 --N 128 \
+        --rungs "$leaders" --peers "$fastest_of_cudnn" --out
 }
 
 lenet_counters() {

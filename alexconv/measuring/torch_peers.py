@@ -172,7 +172,22 @@ class TorchRunner:
     def _ran(self, make: Callable[[], Work], point: PeerPoint | PeerSequence) -> Record:
         """Captures, checks and times a work, then frees its memory."""
         torch, settings = self._torch, self._runner.settings
-        work, graph = make(), torch.cuda.CUDAGraph(keep_graph=True)
+        with self._captured(make, point) as captured:
+            work, run = captured.work, partial(replayed, torch, captured.replay, captured.outputs)
+            exact = work.exact(run, transform_of(captured.kernels) is not None)
+            facts = checked(*work.check(run()), exact)
+            if facts["status"] == "ok":
+                facts |= self._timed(captured.replay) if settings.timed else {"samples": {}}
+            facts["about"] = {"kernels": captured.kernels, "workspace_bytes": captured.workspace_bytes, **work.about}
+        del captured, work, run
+        torch.cuda.empty_cache()
+        return facts
+
+    @contextmanager
+    def _captured(self, make: Callable[[], Work], point: PeerPoint | PeerSequence) -> Iterator["Captured"]:
+        """A work in a graph on the executor's stream, its engines chosen."""
+        torch, work = self._torch, make()
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
         with chosen_engines(torch, point.precision):
             for _ in range(WARM_UPS):
                 work.enqueue()
@@ -181,17 +196,25 @@ class TorchRunner:
                 outputs = work.enqueue()
         names = kernel_names(graph.raw_cuda_graph())
         graph.instantiate()
-        run = partial(replayed, torch, graph, outputs)
-        exact = work.exact(run, transform_of(names) is not None)
-        facts = checked(*work.check(run()), exact)
-        if facts["status"] == "ok":
-            facts |= self._timed(graph.replay) if settings.timed else {"samples": {}}
-        facts["about"] = {"kernels": names, "workspace_bytes": workspace, **work.about}
+
+        def enqueue() -> None:
+            with chosen_engines(torch, point.precision):
+                work.enqueue()
+
+        yield Captured(work, outputs, names, workspace, graph.replay, enqueue)
         self._stream.synchronize()
         graph.reset()
-        del work, outputs, run
-        torch.cuda.empty_cache()
-        return facts
+
+    @contextmanager
+    def opened(self, point: PeerPoint) -> Iterator["Captured"]:
+        """A convolution as it is timed, its planes with their border, for profilers; raises Skip, OutOfMemory."""
+        layers = self._layers(point)
+        with self._ready(point.rung):
+            self._bytes_needed(point)
+            with self._captured(partial(self._work, point, layers, True), point) as captured:
+                yield captured
+        del captured
+        self._torch.cuda.empty_cache()
 
     def _timed(self, enqueue: Callable[[], None]) -> Record:
         """Samples taken like a rung's, and the device's clock and health under this load."""
@@ -199,11 +222,26 @@ class TorchRunner:
         return timed_under_load(self.executor, measure, enqueue, self._runner.settings.seconds)
 
 
-def replayed(torch: Any, graph: Any, outputs: list[Any]) -> list[Any]:
+@dataclass(frozen=True)
+class Captured:
+    """A work in a graph, which ``replay`` launches: its outputs, and its kernels' names in their order.
+
+    ``enqueue`` puts the same kernels on the stream one by one.
+    """
+
+    work: Work
+    outputs: list[Any]
+    kernels: list[str]
+    workspace_bytes: int
+    replay: Callable[[], None]
+    enqueue: Callable[[], None]
+
+
+def replayed(torch: Any, replay: Callable[[], None], outputs: list[Any]) -> list[Any]:
     """The outputs of a replay, filled with NaN before it; synchronized, so that other threads can read them."""
     for output in outputs:
         output.fill_(nan)
-    graph.replay()
+    replay()
     torch.cuda.synchronize()
     return outputs
 

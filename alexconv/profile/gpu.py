@@ -4,33 +4,97 @@ import json
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from alexconv.errors import LaunchError
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.interface import open_rung
 from alexconv.measuring.runner import Runner
+from alexconv.measuring.torch_peers import TorchRunner
 from alexconv.messages import print_to_stderr
-from alexconv.planning.points import Point
+from alexconv.planning.points import Kind, PeerPoint, Point
 from alexconv.planning.transfers import transfer_named
 from alexconv.profile import ncu
 from alexconv.profile.profiles import Profile, reporting_failures
 from alexconv.records.store import Record, identity
 
+MANGLED = "_Z"  # how the names of C++ functions in object code begin
 
-def cuda_profiles(runner: Runner, points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
-    """Nsight Compute's counters for every kernel, or what is known without them."""
+
+@dataclass(frozen=True)
+class Opened:
+    """A point's kernels on its first piece: their names in order, and what puts them on the executor's stream.
+
+    ``in_graph`` is a context with a function that launches them as one graph.
+    """
+
+    entries: list[str]
+    images: int
+    enqueue: Callable[[], object]
+    in_graph: Callable[[], AbstractContextManager[Callable[[], None]]]
+    about: Record
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Opens points of rungs, and of peers where there is their runner."""
+
+    runner: Runner
+    peers: TorchRunner | None = None
+
+    @contextmanager
+    def opened(self, point: Point | PeerPoint) -> Iterator[Opened]:
+        """A point on the images of its layer; raises Skip, CompileError, LaunchError, OutOfMemory."""
+        with self.of_rung(point) if point.kind is Kind.RUNG else self.of_peer(point) as opened:
+            yield opened
+
+    @contextmanager
+    def of_rung(self, point: Point) -> Iterator[Opened]:
+        """A rung's kernels, once for a micro-batch."""
+        runner, executor = self.runner, self.runner.executor
+        assert isinstance(executor, CudaExecutor)
+        plan, layer, rung = runner.plan(point), runner.layer(point), point.entry
+        with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer_named(point.transfer)) as opened:
+            copied, images = opened.buffers, plan.bound.micro_batch(plan.images_per_piece)
+            assert isinstance(copied, CopiedBuffers)
+            copied.outputs()
+
+            def enqueue(stream: Any) -> None:
+                copied.program.enqueue(images, copied.pointers, stream)
+
+            entries = [launch.entry for launch in rung.launches]
+            in_graph = partial(executor.gpu.recorded, enqueue)
+            yield Opened(entries, images, partial(enqueue, copied.stream), in_graph, {})
+
+    @contextmanager
+    def of_peer(self, point: PeerPoint) -> Iterator[Opened]:
+        """A peer's kernels."""
+        assert self.peers is not None
+        with self.peers.opened(point) as captured:
+            about = {**self.peers.versions(), "workspace_bytes": captured.workspace_bytes}
+            replay = captured.replay
+            yield Opened(captured.kernels, point.N, captured.enqueue, lambda: nullcontext(replay), about)
+
+
+def cuda_profiles(
+    runner: Runner, points: Sequence[Point], words: Sequence[str], peers: Sequence[PeerPoint] = ()
+) -> list[Profile]:
+    """Nsight Compute's counters for every kernel, or what is known of the rungs' without them."""
     try:
-        return counted(points, words)
+        return counted([*points, *peers], words)
     except ncu.NoCounters as reason:
         print_to_stderr(f"no counters: {reason}")
         print_to_stderr("registers, shared memory and theoretical occupancy are given instead")
         return list(known_without_counters(runner, points))
 
 
-def counted(points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
+def counted(points: Sequence[Point | PeerPoint], words: Sequence[str]) -> list[Profile]:
     """Runs this command again under Nsight Compute; raises NoCounters, LaunchError."""
     profiler = ncu.find_ncu()
     by_identity = {identity(point.axes()): point for point in points}
@@ -41,7 +105,8 @@ def counted(points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
         launched = json.loads(manifest.read_text())
     for problem in launched["problems"]:
         print_to_stderr(problem)
-    if [entry["entry"] for entry in launched["kernels"]] != [kernel.entry for kernel in kernels]:
+    entries = [entry["entry"] for entry in launched["kernels"]]
+    if len(entries) != len(kernels) or not all(map(same_function, entries, (kernel.entry for kernel in kernels))):
         raise LaunchError(f"Nsight Compute saw {len(kernels)} kernels, but {len(launched['kernels'])} were launched")
     times: dict[str, float] = defaultdict(float)
     for entry, kernel in zip(launched["kernels"], kernels, strict=True):
@@ -51,32 +116,30 @@ def counted(points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
         metrics = kernel.metrics
         if duration := metrics.get("duration_ns"):
             metrics = metrics | {"share": 100 * duration / times[entry["point"]]}
-        profiles.append(Profile(by_identity[entry["point"]], kernel.entry, "ncu", entry["images"], metrics))
+        profiles.append(Profile(by_identity[entry["point"]], entry["entry"], "ncu", entry["images"], metrics))
     return profiles
 
 
-def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
+def same_function(entry: str, function: str) -> bool:
+    """Whether a kernel of this name can be of this function, which the profiler names without its scope and types."""
+    return entry == function or (entry.startswith(MANGLED) and function in entry)
+
+
+def launch_once(opener: Opener, points: Sequence[Point | PeerPoint]) -> Record:
     """Launches each point's kernels once between the profiler's marks; returns them, and what could not be launched."""
-    executor = runner.executor
+    executor = opener.runner.executor
     assert isinstance(executor, CudaExecutor)
     kernels: list[Record] = []
     problems: list[str] = []
     for point in points:
-        with reporting_failures(point, problems.append):
-            plan = runner.plan(point)
-            rung, layer, transfer = point.entry, runner.layer(point), transfer_named(point.transfer)
-            with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer) as opened:
-                copied, images = opened.buffers, plan.bound.micro_batch(plan.images_per_piece)
-                assert isinstance(copied, CopiedBuffers)
-                copied.outputs()
-                with executor.gpu.errors(rung.name):
-                    executor.gpu.driver.start_profiler()
-                    copied.program.enqueue(images, copied.pointers, copied.stream)
-                    copied.stream.synchronize()
-                    executor.gpu.driver.stop_profiler()
+        with reporting_failures(point, problems.append), opener.opened(point) as opened:
+            with executor.gpu.errors(point.rung):
+                executor.gpu.driver.start_profiler()
+                opened.enqueue()
+                executor.gpu.stream.synchronize()
+                executor.gpu.driver.stop_profiler()
             name = identity(point.axes())
-            entries = [launch.entry for launch in rung.launches]
-            kernels += [{"point": name, "entry": entry, "images": images} for entry in entries]
+            kernels += [{"point": name, "entry": entry, "images": opened.images} for entry in opened.entries]
     return {"kernels": kernels, "problems": problems}
 
 

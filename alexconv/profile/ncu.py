@@ -30,6 +30,10 @@ STALLS = (
 )
 METRICS: dict[str, str] = {
     "duration_ns": "gpu__time_duration.sum",
+    "clock_hz": "smsp__cycles_elapsed.avg.per_second",
+    "sm_elapsed_cycles": "sm__cycles_elapsed.max",
+    "sm_active_cycles": "sm__cycles_active.avg",
+    "waves": "launch__waves_per_multiprocessor",
     "registers": "launch__registers_per_thread",
     "static_shared_bytes": "launch__shared_mem_per_block_static",
     "dynamic_shared_bytes": "launch__shared_mem_per_block_dynamic",

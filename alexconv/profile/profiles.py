@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from alexconv.errors import CompileError, LaunchError, OutOfMemory
+from alexconv.errors import CompileError, LaunchError, OutOfMemory, Untrusted
 from alexconv.measuring.runner import Skip
 from alexconv.messages import print_to_stderr
-from alexconv.planning.points import Point
+from alexconv.planning.points import PeerPoint, Point
 from alexconv.profile import ncu
 from alexconv.profile.trace import Trace
 from alexconv.records.store import Record
@@ -17,7 +17,7 @@ from alexconv.records.store import Record
 class Profile:
     """Counters of one kernel of a point."""
 
-    point: Point
+    point: Point | PeerPoint
     entry: str
     source: str
     images: int
@@ -40,9 +40,9 @@ class Profile:
 
 
 @contextmanager
-def reporting_failures(point: Point, say: Callable[[str], None] = print_to_stderr) -> Iterator[None]:
+def reporting_failures(point: Point | PeerPoint, say: Callable[[str], None] = print_to_stderr) -> Iterator[None]:
     """Says why a point has no profile, and continues."""
     try:
         yield
-    except (Skip, CompileError, LaunchError, OutOfMemory) as reason:
+    except (Skip, CompileError, LaunchError, OutOfMemory, Untrusted) as reason:
         say(f"{point.label()}: {reason}")

@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from alexconv.planning.points import Kind, PeerPoint, Point
 from alexconv.profile.profiles import Profile
+from alexconv.profile.timeline import Timeline
 from alexconv.profile.trace import Trace
 from alexconv.records.labels import rung_label
 from alexconv.records.profiles import COMPARED, figure
@@ -41,6 +44,16 @@ SHOWN = {
         "races": "races",
     },
 }
+SPAN = {"start_us": "start, us", "us": "us"}
+COUNTED = {
+    "waves": "waves",
+    "tensor_pipe": "tensor %",
+    "fma_pipe": "FMA %",
+    "l1_throughput": "L1 %",
+    "l2_throughput": "L2 %",
+    "dram_throughput": "DRAM %",
+    "achieved_occupancy": "occupancy %",
+}
 CAPTIONS = {
     "host": "per request of a warp: sectors of global loads (gld) and stores (gst), "
     "wavefronts of shared loads (lds) and stores (sts)"
@@ -69,9 +82,29 @@ def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table
     table = Table(*names, *shown.values(), title=title, box=SIMPLE_HEAD, caption=CAPTIONS.get(source))
     for profile in profiles:
         point = profile.point
-        label = rung_label(point.entry, point.constants, point.conv).replace("[", r"\[")
-        table.add_row(label, profile.entry, *(figure(profile.metrics.get(name)) for name in shown))
+        table.add_row(label_of(point), profile.entry, *(figure(profile.metrics.get(name)) for name in shown))
     return table
+
+
+def label_of(point: Point | PeerPoint) -> str:
+    """What computes a point, for a table's cell."""
+    name = rung_label(point.entry, point.constants, point.conv) if point.kind is Kind.RUNG else point.rung
+    return name.replace("[", r"\[")
+
+
+def show_timelines(console: Console, timelines: Iterable[Timeline]) -> None:
+    """A table for each point: a row per kernel, in the order that they run."""
+    for timeline in timelines:
+        ms, point = median(timeline.facts["samples"]["kernel"]), timeline.point
+        title = f"{point.workload}, layer {point.layer}, N={point.N}, {label_of(point)}: {ms:.4f} ms"
+        table = Table(
+            Column("kernel", overflow="fold"), *SPAN.values(), *COUNTED.values(), title=title, box=SIMPLE_HEAD
+        )
+        for kernel in timeline.kernels:
+            counters = kernel.get("metrics", {})
+            spans = (figure(kernel[name]) for name in SPAN)
+            table.add_row(kernel["entry"], *spans, *(figure(counters.get(name)) for name in COUNTED))
+        console.print(table)
 
 
 def line_table(title: str, trace: Trace) -> Table:

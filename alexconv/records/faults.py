@@ -98,6 +98,25 @@ def of_profile(profile: Record) -> dict[str, bool]:
     }
 
 
+def of_timeline(header: Record) -> dict[str, bool]:
+    """Every check of a point's kernels on a time axis."""
+    point, kernels = header["point"], header["kernels"]
+    times = [kernel[name] for kernel in kernels for name in ("start_us", "us")]
+    counters = [value for kernel in kernels for value in kernel.get("metrics", {}).values()]
+    return {
+        "its point lacks an axis": set(AXES) <= point.keys(),
+        "this version does not know the layer": known(point["workload"], point["layer"]),
+        "N is not a number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "a piece has no images": 1 <= header["images"] <= MOST_IMAGES,
+        "a name is malformed": name(point["rung"]) and all(isinstance(kernel["entry"], str) for kernel in kernels),
+        "it has no kernels": bool(kernels),
+        "a time is impossible": all(0 <= us <= LONGEST_MS for us in times)
+        and all(SHORTEST_MS <= ms <= LONGEST_MS for ms in header["samples"]["kernel"]),
+        "its clock is impossible": possible(header["clock_mhz"]),
+        "a counter is impossible": all(value is not None and possible(value) for value in counters),
+    }
+
+
 def of_ceilings(ceilings: Record) -> dict[str, bool]:
     """Every check of ceilings."""
     rates = [rate for name, rate in ceilings.items() if name.endswith("_per_s")]
@@ -165,6 +184,7 @@ def of_end(header: Record) -> dict[str, bool]:
 
 OF_HEADERS: dict[str, Callable[[Record], Mapping[str, bool]]] = {
     "profile": of_profile,
+    "timeline": of_timeline,
     "ceilings": of_ceilings,
     "shards": of_shards,
     "calibration": of_calibration,

@@ -130,7 +130,7 @@ def check_sum(record: Record) -> None:
 
 
 def complete(record: Record) -> bool:
-    """Whether a header has its texts, a profile its point's axes, and a point all axes, a status, a key and samples.
+    """Whether a header has its texts, a profile or timeline all axes, and a point these, a status, a key and samples.
 
     Samples may be missing or not finite.
     """
@@ -139,14 +139,14 @@ def complete(record: Record) -> bool:
         return False
     if record.get("key") is None:
         return False
-    if record["type"] not in ("point", "profile"):
+    if record["type"] not in ("point", "profile", "timeline"):
         return True
     point, samples = record.get("point"), record.get("samples", {})
     if not isinstance(point, dict) or point.keys() - {DATA} != set(AXES):
         return False
     if not isinstance(point["rung"], str) or not isinstance(point["constants"], dict):
         return False
-    if record["type"] == "profile":
+    if record["type"] != "point":
         return True
     sampled = isinstance(samples, dict) and all(
         isinstance(times, list) and numbers(times) for times in samples.values()

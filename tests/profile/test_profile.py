@@ -1,7 +1,7 @@
 """Profiles: what the host trace finds, how Nsight Compute's figures are read, and what the command records."""
 
 import json
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,14 @@ from alexconv.executors.host_memory import HostMemory
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
+from alexconv.measuring.peers import peer_points
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.layouts import from_study
+from alexconv.planning.peers import TORCH_PEERS
 from alexconv.planning.points import ConstantSource, parse_constants
 from alexconv.profile import __main__ as profile
-from alexconv.profile import gpu, host, ncu
+from alexconv.profile import gpu, host, ncu, timeline
+from alexconv.profile.profiles import Profile
 from alexconv.profile.trace import spread_blocks, trace_launch
 from alexconv.records.profiles import comparison
 from alexconv.records.store import identity, read
@@ -368,7 +371,7 @@ class Started(CopiedBuffers):
 
     def __init__(self, executor, program, x):
         self.executor, self.program, self.x = executor, program, x
-        self.pointers, self.stream = {}, SimpleNamespace(synchronize=lambda: executor.done.append("synchronize"))
+        self.pointers, self.stream = {}, executor.gpu.stream
 
     def outputs(self, *, stale=False):
         self.executor.done.append("outputs")
@@ -376,6 +379,9 @@ class Started(CopiedBuffers):
 
     def close(self):
         self.executor.done.append("close")
+
+
+FLUSHED = 1 << 28  # bytes of the flush buffer
 
 
 class Launching(CudaExecutor):
@@ -388,10 +394,13 @@ class Launching(CudaExecutor):
         names = ("start_profiler", "stop_profiler")
         driver = SimpleNamespace(**{name: partial(self.done.append, name) for name in names})
         self.gpu = SimpleNamespace(
+            stream=SimpleNamespace(synchronize=lambda: self.done.append("synchronize")),
             driver=driver,
             capability=(9, 0),
             errors=lambda what: nullcontext(),
             host_memory=HostMemory(np.empty),
+            recorded=lambda enqueue: nullcontext(partial(enqueue, None)),
+            flush_buffer=(0, FLUSHED),
         )
 
     def memory_budget(self):
@@ -411,7 +420,7 @@ def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layou
     points = points_of(options, LADDER, 128)
     executor = Launching()
     runner = Runner(executor, points, Settings())
-    launched = gpu.launch_once(runner, points)
+    launched = gpu.launch_once(gpu.Opener(runner), points)
     assert launched["problems"] == []
     assert {(kernel["point"], kernel["images"]) for kernel in launched["kernels"]} == {(identity(points[0].axes()), 2)}
     profiled = ["start_profiler", "enqueue 2", "synchronize", "stop_profiler"]
@@ -421,6 +430,96 @@ def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layou
     np.testing.assert_array_equal(x, from_study(layer.x.astype(given.dtype), given.layout))
     np.testing.assert_array_equal(w, layer.w.astype(given.dtype))
     assert x.flags.c_contiguous
+
+
+# ---- Time axis -------------------------------------------------------------------------------------------------------
+
+
+def event(cat, ts, dur, **args):
+    """An event of torch's profiler."""
+    return {"ph": "X", "cat": cat, "name": "name", "ts": ts, "dur": dur, "args": args}
+
+
+def trace_of(hot, between=1.0):
+    """Cold runs of one length and hot ones of these lengths, each a kernel, a clearing of 64 bytes and a kernel."""
+    events, now = [], 1000.0
+    for length in hot:
+        events.append(event("gpu_memset", now, 5.0, bytes=FLUSHED))
+        for us in (50.0, length):
+            facts = {"grid": [us, 1, 1], "block": [128, 1, 1], "registers per thread": 40, "shared memory": 1024}
+            events.append(event("kernel", now + 10, us, **facts))
+            events.append(event("gpu_memset", now + 10 + us, 0.5, bytes=64))
+            events.append(event("kernel", now + 10 + us + between, 2 * us, **facts))
+            now += 1000
+    return events
+
+
+def test_the_hot_run_of_median_length_is_kept():
+    kernels = timeline.hot_run(trace_of([9.0, 7.0, 30.0]), 3, FLUSHED, ["flip", "multiply"])
+    assert [(kernel["entry"], kernel["start_us"], kernel["us"]) for kernel in kernels] == [
+        *(("flip", 0.0, 9.0), ("memset", 9.0, 0.5), ("multiply", 10.0, 18.0)),
+    ]
+    facts = {"grid": [9.0, 1, 1], "block": [128, 1, 1], "registers": 40, "shared_bytes": 1024}
+    assert facts.items() <= kernels[0].items()
+
+
+@pytest.mark.parametrize("entries", [["one"], ["one", "two", "three"]])
+def test_runs_that_cannot_be_told_apart_are_an_error(entries):
+    with pytest.raises(LaunchError, match=f"18 operations in 6 runs of {len(entries)} kernels"):
+        timeline.hot_run(trace_of([9.0, 7.0, 30.0]), 3, FLUSHED, entries)
+
+
+def test_an_event_that_is_missing_is_noticed():
+    with pytest.raises(LaunchError, match="17 operations"):
+        timeline.hot_run(trace_of([9.0, 7.0, 30.0])[:-1], 3, FLUSHED, ["flip", "multiply"])
+
+
+class Peers:
+    """The runner of peers without a GPU: a convolution of two kernels."""
+
+    def versions(self):
+        return {"cudnn": "9.19.0"}
+
+    @contextmanager
+    def opened(self, point):
+        done = []
+        yield SimpleNamespace(
+            kernels=["_Z4flipPf", "gemm"], workspace_bytes=64, enqueue=partial(done.append, 1), replay=done.clear
+        )
+
+
+def test_kernels_of_rungs_and_peers_have_times_and_counters():
+    options = profile.parser().parse_args(["--rungs", "unroll-matmul", "--layers", "5", "--N", "2"])
+    points = points_of(options, LADDER, 128)
+    peers = peer_points(points, [peer for peer in TORCH_PEERS if peer.name == "torch-nchw-fp32"])
+    executor = Launching()
+    executor.time = lambda pieces, seconds: {"kernel": [0.5]}
+    executor.under_load = lambda pieces, samples: {"clock_mhz": 1755.0}
+    tracer = SimpleNamespace(traced=lambda run, runs: trace_of([9.0] * runs))
+    opener = gpu.Opener(Runner(executor, [*points, *peers], Settings()), Peers())
+    counted = [
+        Profile(peers[0], entry, "ncu", 2, {"waves": waves}) for entry, waves in (("_Z4flipPf", 1.0), ("gemm", 2.0))
+    ]
+    rung, peer = (line.record() for line in timeline.timelines(opener, tracer, [*points, *peers], counted))
+    assert [kernel["entry"] for kernel in rung["kernels"]] == ["unroll", "memset", "multiply"]
+    assert all("metrics" not in kernel for kernel in rung["kernels"])
+    assert [kernel.get("metrics") for kernel in peer["kernels"]] == [{"waves": 1.0}, None, {"waves": 2.0}]
+    assert (peer["point"]["rung"], peer["images"], peer["clock_mhz"]) == ("torch-nchw-fp32", 2, 1755.0)
+    assert peer["samples"] == {"kernel": [0.5]}
+    assert peer["peer"] == {"cudnn": "9.19.0", "workspace_bytes": 64}
+    others = [replace(profile, entry="winograd") for profile in counted]
+    (other,) = timeline.timelines(opener, tracer, peers, others)
+    assert all("metrics" not in kernel for kernel in other.kernels)
+    launched = gpu.launch_once(opener, peers)["kernels"]
+    assert [kernel["entry"] for kernel in launched] == ["_Z4flipPf", "gemm"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "function", "same"),
+    [("multiply", "multiply", True), ("multiply", "multi", False), ("_Z11flip_filterIffEvPT0_", "flip_filter", True)],
+)
+def test_a_mangled_name_holds_its_functions(entry, function, same):
+    assert gpu.same_function(entry, function) == same
 
 
 # ---- Two files side by side ------------------------------------------------------------------------------------------
