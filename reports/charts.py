@@ -1,6 +1,6 @@
 """Charts from plain values.  Rungs have their family's colour, published figures are pale."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, fsum, log10
@@ -725,6 +725,7 @@ def heat_maps(grids: Sequence[Grid]) -> Figure:
 
 
 LEAST_NUMBERED = 0.02  # of the time shown: shorter bars have no room for a number
+DARK = ("#332288", "#882255", "#117733")  # with white text on them
 WORK_COLOURS = {"h2d": "#88CCEE", "kernel": "#332288", "d2h": "#CC6677"}
 WORK_NAMES = {"h2d": COPY_NAMES["h2d"], "kernel": "kernels", "d2h": COPY_NAMES["d2h"]}
 
@@ -748,6 +749,63 @@ def timeline(panels: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> Figure:
     grid[-1, 0].set_xlabel("ms since the first copy began")
     legend_below(figure, [Patch(facecolor=WORK_COLOURS[name], label=label) for name, label in WORK_NAMES.items()])
     return figure
+
+
+ROLE_COLOURS = ("#DDCC77", "#88CCEE", "#332288", "#44AA99", "#CC6677", "#C0C0C0")
+PART_COLOURS = ("#332288", "#882255", "#CC6677", "#DDCC77", "#999933", "#88CCEE", "#C0C0C0")
+LETTER = 0.0105  # of a panel's width, at the size of a bar's text
+Bar = tuple[float, float, str, str]  # start, length, what it is, its text
+Panels = Sequence[tuple[str, Sequence[tuple[str, Sequence[Bar]]]]]  # titles, with rows by their labels
+
+
+def bars(panels: Panels, colours: Mapping[str, str]) -> Figure:
+    """Bars in rows, each panel with a time axis of its own; texts where they fit."""
+    heights = [0.5 + 0.34 * len(rows) for _, rows in panels]
+    figure, grid = canvas(fsum(heights) + 0.6, len(panels), 1, height_ratios=heights)
+    for axes, (title, rows) in zip(grid[:, 0], panels, strict=True):
+        label_rows(axes, [label for label, _ in rows])
+        longest = max(start + length for _, row in rows for start, length, _, _ in row)
+        axes.set_xlim(0, 1.01 * longest)
+        for y, (_, row) in enumerate(rows):
+            for start, length, kind, text in row:
+                axes.barh(y, length, 0.72, left=start, color=colours[kind], ec="white", lw=0.4)
+                if len(text) * LETTER * longest < length:
+                    ink = "white" if colours[kind] in DARK else "black"
+                    axes.text(start + length / 2, y, text, ha="center", va="center", fontsize=7, color=ink)
+        axes.set_title(title)
+        axes.grid(axis="y", visible=False)
+    grid[-1, 0].set_xlabel("µs")
+    drawn = {kind for _, rows in panels for _, row in rows for _, _, kind, _ in row}
+    handles = [Patch(facecolor=colour, label=kind) for kind, colour in colours.items() if kind in drawn]
+    legend_below(figure, handles, 4)
+    return figure
+
+
+def kernels(panels: Panels, roles: Sequence[str]) -> Figure:
+    """Kernels of several runs on one time axis, coloured by their roles."""
+    return bars(panels, dict(zip(roles, ROLE_COLOURS, strict=True)))
+
+
+def parts(
+    panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[tuple[str, float]]]]]], names: Sequence[str]
+) -> Figure:
+    """Stacked bars of named parts, with their share of the bar."""
+    rows = [
+        (
+            title,
+            [(label, list(stacked(row))) for label, row in of_panel],
+        )
+        for title, of_panel in panels
+    ]
+    return bars(rows, dict(zip(names, PART_COLOURS, strict=True)))
+
+
+def stacked(row: Sequence[tuple[str, float]]) -> Iterator[Bar]:
+    """The bars of a row's parts, one after the other."""
+    whole, start = fsum(length for _, length in row), 0.0
+    for name, length in row:
+        yield start, length, name, f"{100 * length / whole:.0f} %"
+        start += length
 
 
 @dataclass(frozen=True)

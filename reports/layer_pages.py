@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from alexconv.reports import charts, cudnn, findings, interactive, winners
+from alexconv.reports import charts, cudnn, findings, interactive, timelines, winners
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import Frontier, interval
 from alexconv.reports.elements import Cell, Faster, Page, Plot, Section, Table
@@ -40,6 +40,7 @@ def page(measurements: Measurements, frontier: Frontier | None, workload: str, l
         [
             Section("best", "Which kernel is best, and why", "", items, charts=slider),
             *theirs[:1],
+            *timelines.sections(measurements, workload, layer),
             Section("ladder", "The ladder on this layer", "", ladder(measurements, frontier, workload, layer)),
             Section("points", "Every point", "", [points_table(measurements, workload, layer)]),
             *theirs[1:],

@@ -27,7 +27,7 @@ KERNELS, COPIES, SPEEDUPS = range(3)  # what times a caption is about
 SHORT = 7  # digits of a commit that name it
 PLACES = {name: place for place, name in enumerate(LADDER.named)}
 Key = TypeVar("Key", bound=Hashable)
-OF_TABLES = ("device", "shards", "calibration", "end", "prediction")  # headers that tables are made of
+OF_TABLES = ("device", "shards", "calibration", "end", "prediction", "timeline")  # headers that tables are made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -514,6 +514,7 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
     names = {point.name for point in points}
     points += chosen([point for point in every if point.name not in names])
     named = {point.record.get(kind) for point in points for kind in ("host", "run")}
+    named |= {header.get("run") for header in records.headers.values() if header["type"] == "timeline"}
     faults = {key: fault_of_header(header) for key, header in records.headers.items()}
     unusable += [f"a header of type {records.headers[key]['type']}: {fault}" for key, fault in faults.items() if fault]
     usable_headers = {key: header for key, header in records.headers.items() if not faults[key]}

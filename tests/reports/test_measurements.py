@@ -230,6 +230,9 @@ HEADERS = {
     "infinite counters": ("profile", {"metrics": {"dram_read_bytes": float("inf")}}),
     "no images profiled": ("profile", {"images": 0}),
     "a profile of an unknown layer": ("profile", {"point": {"layer": 9}}),
+    "a timeline without kernels": ("timeline", {"kernels": []}),
+    "a kernel without a time": ("timeline", {"kernels": [{"entry": "direct", "start_us": 0.0}]}),
+    "a timeline without samples": ("timeline", {"samples": {}}),
     "ceilings of 0": ("ceilings", {"copy_bytes_per_s": 0}),
     "ceilings as text": ("ceilings", {"copy_bytes_per_s": 1e12, "flops": {"fp32": "many"}}),
 }
@@ -239,7 +242,12 @@ HEADERS = {
 def test_an_unusable_header_is_named_and_the_rest_reported(tmp_path: Path, kind: str, changes: dict) -> None:
     one = record("alexnet", 1, 128, "direct")
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
-    whole = {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}} if kind == "profile" else {}
+    axis = {"images": 128, "samples": {"kernel": [1.0]}, "clock_mhz": 1980.0}
+    wholes = {
+        "profile": {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}},
+        "timeline": {"point": one["point"], "kernels": [{"entry": "direct", "start_us": 0.0, "us": 1.0}], **axis},
+    }
+    whole = wholes.get(kind, {})
     point = {"point": one["point"] | changes["point"]} if "point" in changes else {}
     file.header(kind, {**whole, **changes, **point, "device": device_key(file)})
     text = whole_text(compose(measurements(read([file.path]))))
