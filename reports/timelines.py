@@ -184,9 +184,8 @@ class Run:
         conv, point = self.conv, self.record["point"]
         dtype = self.rung.dtype if self.rung else PRECISIONS[point["precision"]].dtype
         elements = point["N"] * (conv.C * conv.H * conv.W + conv.M * conv.E * conv.F) + conv.M * conv.K
-        traffic = (
-            elements * np.dtype(dtype).itemsize / (2e3 * device["memory_clock_khz"] * device["memory_bus_bits"] / 8)
-        )  # two transfers a cycle
+        bytes_per_s = 2e3 * device["memory_clock_khz"] * device["memory_bus_bits"] / 8  # two transfers a cycle
+        traffic = elements * np.dtype(dtype).itemsize / bytes_per_s
         arithmetic = count / (rates[self.factors] * device["multiprocessors"] * device["max_sm_clock_mhz"] * 1e6)
         return float(1e6 * max(traffic, arithmetic))
 
