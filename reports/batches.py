@@ -6,7 +6,7 @@ from functools import partial
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
-from alexconv.reports import charts
+from alexconv.reports import charts, findings
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.charts import Line, one
 from alexconv.reports.comparison import CONTRACTS, LAYERS, Frontier
@@ -70,7 +70,8 @@ def per_image(measurements: Measurements, workload: str, frontier: Frontier | No
         for label in dict.fromkeys(curve.label for _, drawn in panels for curve in drawn)
     ]
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
-    title = f"{workload}: time per image against the batch, {label_of(layer)}"
+    name = f"{workload}, time per image against the batch, {label_of(layer)}"
+    title = findings.titled(name, findings.batching(panels[0][1]))
     runs = footnote(measurements.of(workload), of=COPIES)
     elsewhere = f" Kernels under {', '.join(others)} copies where there is no point under {usual}." if others else ""
     file = frontier.scaling.file if frontier and frontier.scaling and len(rows) > len(names) else ""
@@ -79,7 +80,7 @@ def per_image(measurements: Measurements, workload: str, frontier: Frontier | No
     caption = f"Medians; log axes. The rungs in grey are in the table.{note}"
     return [
         Plot(f"{workload}-per-image", title, caption, partial(charts.lines, panels, "ms per image")),
-        Table(f"{workload}-per-image-table", f"{title} (ms)", f"Medians.{note}", columns, rows),
+        Table(f"{workload}-per-image-table", f"{name} (ms)", f"Medians.{note}", columns, rows),
     ]
 
 

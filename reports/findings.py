@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
 from alexconv.records.statistics import Summary, faster
-from alexconv.reports.charts import Dot, Line, Stack, Step
+from alexconv.reports.charts import Dot, Duel, Line, Stack, Step
 
 
 def titled(name: str, finding: str) -> str:
@@ -72,3 +72,30 @@ def climb(steps: Sequence[Step]) -> str:
     ratio = steps[0].own.median / last.own.median
     whole = "" if not last.partly else " with its parents"
     return f"{last.name}{whole} is fastest, {faster(ratio)} than {steps[0].name}" if last is not steps[0] else ""
+
+
+def leap(steps: Sequence[Step]) -> str:
+    """The largest gain of a rung over its parent."""
+    gains = {step.name: step.parent / step.own.median for step in steps if step.parent}
+    most = leader(gains, least=False)
+    return f"the largest step is {most}, {faster(gains[most])} than its parent" if most and gains[most] > 1 else ""
+
+
+def duels_won(panels: Iterable[tuple[str, Sequence[Duel]]]) -> str:
+    """On how many rows ours is faster than the peer in each of its layouts."""
+    rows = [(duel.ours, [ms for ms in duel.theirs.values() if ms]) for _, duels in panels for duel in duels]
+    met = [(ours, theirs) for ours, theirs in rows if ours and theirs]
+    won = sum(ours < min(theirs) for ours, theirs in met)
+    return f"ours is faster on {won} of {len(met)} rows" if met else ""
+
+
+def batching(lines: Iterable[Line]) -> str:
+    """What the largest batch saves per image, for the line that is fastest there."""
+    ends = {line.label: (line.x[0], line.ours[0], line.x[-1], line.ours[-1]) for line in lines if not line.quiet}
+    whole = {label: times for label, times in ends.items() if times[1] and times[3]}
+    label = leader({label: last.median for label, (_, _, _, last) in whole.items() if last}, least=True)
+    if not label:
+        return ""
+    few, first, many, last = whole[label]
+    ratio = first.median / last.median if first and last else 1.0
+    return f"an image takes {ratio:.3g}× less at N={many:g} than at N={few:g} with {label}" if ratio > 1 else ""

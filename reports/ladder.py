@@ -68,7 +68,7 @@ def ladder(measurements: Measurements, workload: str, frontier: Frontier | None)
             if len(climbed) >= LEAST_RUNGS:
                 text = f"{caption}{partly_text(climbed)} {runs}"
                 items.append(Plot(f"{workload}-ladder", title, text, draw, wide=True))
-            title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
+            title = findings.titled(f"{workload}, from rung to rung, {label(layer)}, N={N}", findings.leap(climbed))
             caption = (
                 "Right margin: the rung's time, and its gain over its parent, both from one run as in the table of "
                 "gains. The parent's mark is the rung's time multiplied by the gain."

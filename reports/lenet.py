@@ -339,7 +339,8 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
         )
         for layer in measurements.layers(workload)
     ]
-    title = f"{workload}: op time against the batch, default constants"
+    finding = f"{ranked[0][1].label} is fastest at N={N}" if ranked else ""
+    title = findings.titled(f"{workload}, op time against the batch, default constants", finding)
     runs = measurements.footnote([series for _, series in ranked], workload, of=KERNELS)
     caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}. {runs}"
     return [Plot(f"{workload}-scaling", title, caption, partial(lines, panels, "op time (ms per batch)"))]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.records.statistics import Summary, faster
-from alexconv.reports import charts
+from alexconv.reports import charts, findings
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.charts import Dot, Duel
 from alexconv.reports.comparison import (
@@ -86,7 +86,8 @@ def peers(measurements: Measurements, workload: str, frontier: Frontier | None) 
     items: list[Table | Plot] = []
     if frontier and source:
         panels = [(contract.title, duels(source, contract, measurements.ladder)) for contract in CONTRACTS]
-        title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
+        name = f"{workload}, the fastest rung of each layer and cuDNN, N={MANY}"
+        title = findings.titled(name, findings.duels_won(panels))
         caption = "Right margin: our time, and how many times faster than cuDNN in the class's own layout."
         classes = (class_table(frontier, contract) for contract in CONTRACTS)
         items = [
@@ -136,8 +137,10 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
     items: list[Table | Plot] = []
     for first in range(0, len(panels), 3):
         key = f"{workload}-peers-{first // 3 + 1}"
-        title = f"{workload}: leading rungs and peers, {panels[first][0]} to {panels[first:][:3][-1][0]}, N={N}"
-        draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
+        drawn = panels[first : first + 3]
+        name = f"{workload}, leading rungs and peers, {drawn[0][0]} to {drawn[-1][0]}, N={N}"
+        title = findings.titled(name, findings.by_panel(drawn))
+        draw = partial(charts.dots, drawn, "ms per batch")
         caption = (
             "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
             + runs

@@ -1,9 +1,20 @@
 """Titles state what their figures show."""
 
 from alexconv.records.statistics import Summary
-from alexconv.reports.charts import Dot, Stack, Step
+from alexconv.reports.charts import Dot, Duel, Line, Stack, Step
 from alexconv.reports.elements import shown
-from alexconv.reports.findings import by_panel, climb, copies, extent, fastest, titled, wins
+from alexconv.reports.findings import (
+    batching,
+    by_panel,
+    climb,
+    copies,
+    duels_won,
+    extent,
+    fastest,
+    leap,
+    titled,
+    wins,
+)
 from alexconv.reports.published import value
 from alexconv.reports.style import darkened, look
 
@@ -46,6 +57,32 @@ def test_a_ladder_s_fastest_rung_next_to_its_first() -> None:
     steps = [Step(name, look(name), ms(time), None) for name, time in (("direct", 8.0), ("igemm", 2.0), ("tiled", 4.0))]
     assert climb(steps) == "igemm is fastest, 4.00× faster than direct"
     assert climb(steps[:1]) == ""
+
+
+def test_the_largest_step_of_a_waterfall() -> None:
+    times = [("direct", 8.0, None), ("tiled", 4.0, 8.0), ("igemm", 1.0, 4.0), ("mma-half", 3.0, None)]
+    steps = [Step(name, look(name), ms(own), parent) for name, own, parent in times]
+    assert leap(steps) == "the largest step is igemm, 4.00× faster than its parent"
+    assert leap(steps[:1]) == ""
+
+
+def test_duels_are_won_against_the_peer_s_faster_layout() -> None:
+    rows = [
+        Duel(label, look("igemm"), ours, {"nchw": nchw, "nhwc": 2.0}, "nchw")
+        for label, ours, nchw in (("1", 1.0, None), ("2", 1.5, 1.0), ("3", None, 1.0))
+    ]
+    assert duels_won([("fp32", rows)]) == "ours is faster on 1 of 2 rows"
+    assert duels_won([]) == ""
+
+
+def test_what_a_large_batch_saves() -> None:
+    lines = [
+        Line("slow", look("direct"), [1, 32], [ms(3.0), ms(2.0)]),
+        Line("fast", look("igemm"), [1, 32], [ms(4.0), ms(1.0)]),
+        Line("grey", look("tiled"), [1, 32], [ms(0.2), ms(0.1)], quiet=True),
+    ]
+    assert batching(lines) == "an image takes 4× less at N=32 than at N=1 with fast"
+    assert batching(lines[2:]) == ""
 
 
 def test_wins_are_counted_by_place() -> None:
