@@ -753,29 +753,33 @@ def timeline(panels: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> Figure:
 
 ROLE_COLOURS = ("#DDCC77", "#88CCEE", "#332288", "#44AA99", "#CC6677", "#C0C0C0")
 PART_COLOURS = ("#332288", "#882255", "#CC6677", "#DDCC77", "#999933", "#88CCEE", "#C0C0C0")
+BAR = 0.8  # of a row
 LETTER = 0.0105  # of a panel's width, at the size of a bar's text
-Bar = tuple[float, float, str, str]  # start, length, what it is, its text
+Bar = tuple[float, float, str, str, int]  # start, length, what it is, its text, and 1 in the lower half of its row
 Panels = Sequence[tuple[str, Sequence[tuple[str, Sequence[Bar]]]]]  # titles, with rows by their labels
 
 
 def bars(panels: Panels, colours: Mapping[str, str]) -> Figure:
     """Bars in rows, each panel with a time axis of its own; texts where they fit."""
-    heights = [0.5 + 0.34 * len(rows) for _, rows in panels]
+    heights = [0.5 + 0.42 * len(rows) for _, rows in panels]
     figure, grid = canvas(fsum(heights) + 0.6, len(panels), 1, height_ratios=heights)
     for axes, (title, rows) in zip(grid[:, 0], panels, strict=True):
         label_rows(axes, [label for label, _ in rows])
-        longest = max(start + length for _, row in rows for start, length, _, _ in row)
+        longest = max(start + length for _, row in rows for start, length, *_ in row)
         axes.set_xlim(0, 1.01 * longest)
         for y, (_, row) in enumerate(rows):
-            for start, length, kind, text in row:
-                axes.barh(y, length, 0.72, left=start, color=colours[kind], ec="white", lw=0.4)
+            halves = any(lane for *_, lane in row)
+            thick = BAR / 2 if halves else BAR
+            for start, length, kind, text, lane in row:
+                middle = y + (lane - 0.5) * thick if halves else y
+                axes.barh(middle, length, thick, left=start, color=colours[kind], ec="white", lw=0.4)
                 if len(text) * LETTER * longest < length:
                     ink = "white" if colours[kind] in DARK else "black"
-                    axes.text(start + length / 2, y, text, ha="center", va="center", fontsize=7, color=ink)
+                    axes.text(start + length / 2, middle, text, ha="center", va="center", fontsize=7, color=ink)
         axes.set_title(title)
         axes.grid(axis="y", visible=False)
     grid[-1, 0].set_xlabel("µs")
-    drawn = {kind for _, rows in panels for _, row in rows for _, _, kind, _ in row}
+    drawn = {kind for _, rows in panels for _, row in rows for _, _, kind, *_ in row}
     handles = [Patch(facecolor=colour, label=kind) for kind, colour in colours.items() if kind in drawn]
     legend_below(figure, handles, 4)
     return figure
@@ -804,7 +808,7 @@ def stacked(row: Sequence[tuple[str, float]]) -> Iterator[Bar]:
     """The bars of a row's parts, one after the other."""
     whole, start = fsum(length for _, length in row), 0.0
     for name, length in row:
-        yield start, length, name, f"{100 * length / whole:.0f} %"
+        yield start, length, name, f"{100 * length / whole:.0f} %", 0
         start += length
 
 

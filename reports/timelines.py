@@ -38,6 +38,7 @@ ROLES = (  # by the words of a step, the first that matches
     (UNKNOWN, OTHER),
     (r"", CONVERT),
 )
+MEMORY = {"memset": "clear memory", "memcpy": "copy memory"}
 STEPS = {  # of the ladder's kernels
     "prepare_input": "convert inputs",
     "prepare_outliers": "list outliers",
@@ -64,33 +65,55 @@ PARTS = {
     GAPS: "gaps between kernels",
 }
 FACTS = {"multiprocessors", "max_sm_clock_mhz", "memory_clock_khz", "memory_bus_bits"}  # of a device, for its peaks
+TOUCHING = 0.5  # µs by which kernels may overlap and count as one after the other
 FP32 = "fp32"
 TILE_ROWS = 64  # of an instruction of a warpgroup
 TILE_DEPTHS = {"fp16": 16, "tf32": 8}  # its products for an output
 LANES = 128  # multiply-adds of fp32 that a multiprocessor starts in a cycle
 COLUMNS = (
-    *("class", "whose", "kernel", "µs", "waves", "tensor cores, %", "FMA units, %", "L1 and shared memory, %"),
+    *(
+        "class",
+        "whose",
+        "kernel",
+        "start, µs",
+        "µs",
+        "SM clock, MHz",
+        "waves",
+        "tensor cores, %",
+        "FMA units, %",
+        "L1 and shared memory, %",
+    ),
     *("L2, %", "device memory, %", "read, MB", "written, MB", "occupancy, %", "main stall"),
 )
 COUNTED = (
-    *("waves", "tensor_pipe", "fma_pipe", "l1_throughput", "l2_throughput", "dram_throughput"),
+    *("clock_hz", "waves", "tensor_pipe", "fma_pipe", "l1_throughput", "l2_throughput", "dram_throughput"),
     *("dram_read_bytes", "dram_write_bytes", "achieved_occupancy"),
 )
 
 
 @dataclass(frozen=True)
 class Span:
-    """A kernel of a run.  Its time is counted from the end of the kernel before, where both overlap."""
+    """A kernel of a run.  ``own`` is the part of its time that is left after kernels that began earlier.
+
+    Kernels overlap where one is launched before the other's end, and waits for it or runs beside it.
+    """
 
     step: str
     start: float
     us: float
+    own: float
+    lane: int  # 0 unless another kernel was running when it began
     metrics: Mapping[str, float]
 
     @property
     def role(self) -> str:
         """What the step is part of."""
         return next(role for words, role in ROLES if re.search(words, self.step))
+
+    @property
+    def bar(self) -> charts.Bar:
+        """As it is drawn."""
+        return self.start, self.us, self.role, self.step, self.lane
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +154,19 @@ class Run:
     def spans(self) -> list[Span]:
         """Its kernels in order."""
         spans: list[Span] = []
-        end = 0.0
+        end, lane = 0.0, 0
         for kernel in self.record["kernels"]:
-            start, stop = max(float(kernel["start_us"]), end), float(kernel["start_us"] + kernel["us"])
-            end = max(end, stop)
-            spans.append(Span(self.step(kernel["entry"]), start, max(0.0, stop - start), kernel.get("metrics", {})))
+            start, us = float(kernel["start_us"]), float(kernel["us"])
+            lane = 1 - lane if start < end - TOUCHING else 0
+            own = max(0.0, start + us - max(start, end))
+            spans.append(Span(self.step(kernel["entry"]), start, us, own, lane, kernel.get("metrics", {})))
+            end = max(end, start + us)
         return spans
 
     def step(self, entry: str) -> str:
         """What a kernel does."""
+        if entry in MEMORY:
+            return MEMORY[entry]
         if self.rung is None:
             return kernel_of(entry).step
         transforms = self.rung.products is None and entry == "prepare_input"
@@ -148,12 +175,11 @@ class Run:
     @property
     def whole(self) -> float:
         """Its length in µs."""
-        last = self.spans[-1]
-        return last.start + last.us
+        return max((span.start + span.us for span in self.spans), default=0.0)
 
     def share(self, role: str) -> float:
         """Per cent of its length that kernels of a role take."""
-        return 100 * fsum(span.us for span in self.spans if span.role == role) / self.whole
+        return 100 * fsum(span.own for span in self.spans if span.role == role) / self.whole
 
     @property
     def factors(self) -> str:
@@ -193,27 +219,28 @@ class Run:
     def parts(self) -> dict[str, float]:
         """PARTS of its length; none where a counter or the number of products is not known."""
         multiplying = [span for span in self.spans if span.role == MULTIPLY]
-        roof, own = self.roof(), fsum(span.us for span in multiplying)
+        roof, own = self.roof(), fsum(span.own for span in multiplying)
         unit = "fma_pipe" if self.factors == FP32 else "tensor_pipe"
-        cycles = "sm_active_cycles", "sm_elapsed_cycles"
-        counted = all(span.metrics.keys() >= {unit, *cycles} and span.metrics[cycles[1]] for span in multiplying)
-        if roof is None or not multiplying or not counted:
+        needed = {unit, "clock_hz", "sm_active_cycles", "sm_elapsed_cycles"}
+        if roof is None or not multiplying or not all(span.metrics.keys() >= needed for span in multiplying):
             return {}
-        pace = min(1.0, self.record["clock_mhz"] / self.device["max_sm_clock_mhz"])
-        running = [
-            (pace * span.us, span.metrics[cycles[0]] / span.metrics[cycles[1]], span.metrics[unit])
-            for span in multiplying
-        ]
-        empty = fsum(us * (1 - active) for us, active, _ in running)
-        waiting = fsum(us * active * (1 - busy / 100) for us, active, busy in running)
-        parts = {ROOF: roof, CLOCK: own * (1 - pace), EMPTY: empty}
-        left = own - fsum(parts.values())
+        at_peak = [span.own * self.pace(span) for span in multiplying]  # at the highest clock
+        active = [span.metrics["sm_active_cycles"] / span.metrics["sm_elapsed_cycles"] for span in multiplying]
+        busy = [span.metrics[unit] / 100 for span in multiplying]
+        waits = [us * share * (1 - used) for us, share, used in zip(at_peak, active, busy, strict=True)]
+        empty = fsum(us * (1 - share) for us, share in zip(at_peak, active, strict=True))
+        left = fsum(at_peak) - empty - roof
         if left < 0:
             return {}
-        parts |= {WAITING: min(waiting, left), SLOWER: left - min(waiting, left)}
-        parts[CONVERTING] = fsum(span.us for span in self.spans) - own
+        waiting = min(fsum(waits), left)
+        parts = {ROOF: roof, CLOCK: own - fsum(at_peak), EMPTY: empty, WAITING: waiting, SLOWER: left - waiting}
+        parts[CONVERTING] = fsum(span.own for span in self.spans) - own
         parts[GAPS] = self.whole - parts[CONVERTING] - own
         return {name: parts[name] for name in PARTS}
+
+    def pace(self, span: Span) -> float:
+        """A kernel's SM clock as a share of the highest."""
+        return min(1.0, span.metrics["clock_hz"] / (1e6 * float(self.device["max_sm_clock_mhz"])))
 
 
 def multiply_adds_per_cycle() -> dict[str, float]:
@@ -288,13 +315,17 @@ def axis_plot(groups: Mapping[str, Sequence[Run]], key: str, origin: str) -> Plo
     panels = [
         (
             precision,
-            [(run.label, [(span.start, span.us, span.role, span.step) for span in run.spans]) for run in group],
+            [
+                (run.label, [(span.start, span.us, span.role, span.step, span.lane) for span in run.spans])
+                for run in group
+            ],
         )
         for precision, group in groups.items()
     ]
     caption = (
-        "A hot run of each, the one of median length of several, as CUPTI records it; kernels that overlap count from "
-        f"the end of the one before. Filters of ours are prepared before, cuDNN's in the run. {origin}"
+        "A hot run of each, the one of median length, as CUPTI records it. Lower half: kernels launched before the end "
+        "of the one above, which wait for it or run beside it. Filters of ours are prepared before, cuDNN's in the "
+        f"run. {origin}"
     )
     title = findings.titled("Kernels on one time axis", multiplying(groups))
     return Plot(key, title, caption, partial(charts.kernels, panels, ROLE_NAMES), wide=True)
@@ -338,8 +369,8 @@ def parts_table(groups: Mapping[str, Sequence[Run]], key: str, origin: str) -> T
     caption = (
         f"µs. Traced: the recorded run, which CUPTI makes a little longer. {ROOF}: products over the rate of the unit "
         f"that multiplies ({rates} multiply-adds a cycle and multiprocessor) at the highest SM clock, or minimum "
-        f"traffic over the memory's peak rate. {CLOCK}: the multiplying kernel's time less its cycles at the highest "
-        f"clock; a kernel reads the clock under the same load. {EMPTY}: cycles without a warp on a multiprocessor, "
+        f"traffic over the memory's peak rate. {CLOCK}: the multiplying kernel's time less its time at the highest "
+        f"clock, by the clock that Nsight Compute counts in it. {EMPTY}: cycles without a warp on a multiprocessor, "
         f"counted by Nsight Compute. {WAITING}: cycles with a warp in which the unit is idle, likewise. {SLOWER}: the "
         f"rest of that kernel. Winograd is left out: its products depend on the shape. {origin}"
     )
@@ -349,13 +380,13 @@ def parts_table(groups: Mapping[str, Sequence[Run]], key: str, origin: str) -> T
 def counter_table(groups: Mapping[str, Sequence[Run]], key: str, origin: str) -> Table:
     """Counters of every kernel, ours beside cuDNN's."""
     rows = [
-        (precision, run.label, span.step, span.us, *counters(span), longest_stall(span.metrics) or None)
+        (precision, run.label, span.step, span.start, span.us, *counters(span), longest_stall(span.metrics) or None)
         for precision, group in groups.items()
         for run in group
         for span in run.spans
     ]
     caption = (
-        "Time: of the run above. Counters: Nsight Compute's, each kernel by itself with empty caches, in per cent of "
+        "Times: of the run above. Counters: Nsight Compute's, each kernel by itself with empty caches, in per cent of "
         f"the hardware's peak. Waves: blocks over those that fit at once. {origin}"
     )
     filters = ("class",)

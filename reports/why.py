@@ -36,7 +36,7 @@ COUNTERS = {  # by the profiler's names
     "global_load_sectors_per_request": "sectors per load",
     "shared_load_wavefronts_per_request": "wavefronts per shared load",
 }
-SCALES = {"duration_ns": 1e-3, "dram_read_bytes": 1e-6, "dram_write_bytes": 1e-6}
+SCALES = {"duration_ns": 1e-3, "clock_hz": 1e-6, "dram_read_bytes": 1e-6, "dram_write_bytes": 1e-6}
 STALL = "stall_"
 WAITS = {  # stall reasons by the profiler's names; fixed latencies and not being selected are left out
     "long_scoreboard": "loads from memory",

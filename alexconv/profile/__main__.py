@@ -29,7 +29,7 @@ from rich.progress import track
 
 from alexconv.cli import display
 from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
-from alexconv.errors import LaunchError, UsageError
+from alexconv.errors import UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.interface import Executor
@@ -37,21 +37,22 @@ from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.peers import PEERS, library_of, names_in, peer_points, peers_named
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.torch_peers import TorchRunner, import_torch
-from alexconv.messages import plural, print_error
+from alexconv.messages import plural
 from alexconv.options import command_line, exits_cleanly, natural, program
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, PeerPoint, Point, parse_constants
-from alexconv.profile.gpu import Opener, cuda_profiles, launch_once
+from alexconv.profile.gpu import Opener, counted_if_possible, cuda_profiles, launch_once
 from alexconv.profile.host import host_profiles
-from alexconv.profile.profiles import Profile
+from alexconv.profile.ncu import metrics_of
 from alexconv.profile.tables import show, show_timelines
 from alexconv.profile.timeline import Timeline, Tracer, timelines
 from alexconv.records import environment
 from alexconv.records.profiles import comparison
-from alexconv.records.store import RecordFile
+from alexconv.records.store import RecordFile, identity
 
 MODULE = "alexconv.profile"
 DEFAULT_OUT = Path("study/profile.jsonl")
+TRIES = 3  # of counting a library's kernels again, until it chooses the engine that was timed
 DEFAULT_BLOCKS = 3  # first, middle, last
 
 
@@ -81,7 +82,9 @@ def parser() -> argparse.ArgumentParser:
         metavar=("GPU", "HOST"),
         help="print counters of two record files side by side, in Markdown",
     )
-    add("--child", type=Path, help=argparse.SUPPRESS)  # what Nsight Compute runs; FILE gets the kernels' order
+    add(
+        "--child", type=Path, help=argparse.SUPPRESS
+    )  # what Nsight Compute runs; FILE names points and gets the kernels' order
     add_own(options)
     return options
 
@@ -101,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = points_of(options, ladder, executor.usual_batch, source)
     opener, peers = opener_of(options, executor, points)
     if options.child:
-        options.child.write_text(json.dumps(launch_once(opener, [*points, *peers])))
+        wanted = json.loads(options.child.read_text())
+        every: list[Point | PeerPoint] = [*points, *peers]
+        chosen = [point for point in every if identity(point.axes()) in wanted]
+        options.child.write_text(json.dumps(launch_once(opener, chosen)))
         return 0
     console = display.console()
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
@@ -147,14 +153,19 @@ def opener_of(
 def compared(
     opener: Opener, points: Sequence[Point], peers: Sequence[PeerPoint], words: Sequence[str]
 ) -> list[Timeline]:
-    """The timelines of rungs and peers, without counters where Nsight Compute fails."""
-    profiles: list[Profile] = []
-    try:
-        profiles = cuda_profiles(opener.runner, points, words, peers)
-    except LaunchError as error:
-        print_error(error)
+    """The timelines of rungs and peers, with counters as far as Nsight Compute sees the same kernels."""
     executor = cast(CudaExecutor, opener.runner.executor)
-    return list(timelines(opener, Tracer(import_torch(executor), executor), [*points, *peers], profiles))
+    every: list[Point | PeerPoint] = [*points, *peers]
+    names = metrics_of(executor.device.capability)
+    profiles = counted_if_possible(every, words, names)
+    tracer = Tracer(import_torch(executor), executor)
+    lines = [line.counted(profiles) for line in timelines(opener, tracer, every)]
+    for _ in range(TRIES):
+        others = [line.point for line in lines if not line.has_counters]
+        if profiles and others:
+            profiles = counted_if_possible(others, words, names)
+            lines = [line if line.has_counters else line.counted(profiles) for line in lines]
+    return lines
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -29,16 +29,22 @@ MANGLED = "_Z"  # how the names of C++ functions in object code begin
 
 @dataclass(frozen=True)
 class Opened:
-    """A point's kernels on its first piece: their names in order, and what puts them on the executor's stream.
+    """A point's kernels on ``images`` images: their names in order, and what puts them on the executor's stream.
 
-    ``in_graph`` is a context with a function that launches them as one graph.
+    ``in_graph`` is a context with a function that launches them for all images of the ``piece``, as one graph.
     """
 
     entries: list[str]
     images: int
     enqueue: Callable[[], object]
+    piece: int
     in_graph: Callable[[], AbstractContextManager[Callable[[], None]]]
     about: Record
+
+    @property
+    def times(self) -> int:
+        """How often the kernels run for the piece."""
+        return -(-self.piece // self.images)
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,22 @@ class Opener:
 
     @contextmanager
     def of_rung(self, point: Point) -> Iterator[Opened]:
-        """A rung's kernels, once for a micro-batch."""
+        """A rung's kernels on a micro-batch; in a graph, on the first piece."""
         runner, executor = self.runner, self.runner.executor
         assert isinstance(executor, CudaExecutor)
         plan, layer, rung = runner.plan(point), runner.layer(point), point.entry
         with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer_named(point.transfer)) as opened:
-            copied, images = opened.buffers, plan.bound.micro_batch(plan.images_per_piece)
+            copied, piece = opened.buffers, plan.images_per_piece
+            images = plan.bound.micro_batch(piece)
             assert isinstance(copied, CopiedBuffers)
             copied.outputs()
 
-            def enqueue(stream: Any) -> None:
-                copied.program.enqueue(images, copied.pointers, stream)
+            def enqueue(count: int, stream: Any) -> None:
+                copied.program.enqueue(count, copied.pointers, stream)
 
             entries = [launch.entry for launch in rung.launches]
-            in_graph = partial(executor.gpu.recorded, enqueue)
-            yield Opened(entries, images, partial(enqueue, copied.stream), in_graph, {})
+            in_graph = partial(executor.gpu.recorded, partial(enqueue, piece))
+            yield Opened(entries, images, partial(enqueue, images, copied.stream), piece, in_graph, {})
 
     @contextmanager
     def of_peer(self, point: PeerPoint) -> Iterator[Opened]:
@@ -79,29 +86,41 @@ class Opener:
         with self.peers.opened(point) as captured:
             about = {**self.peers.versions(), "workspace_bytes": captured.workspace_bytes}
             replay = captured.replay
-            yield Opened(captured.kernels, point.N, captured.enqueue, lambda: nullcontext(replay), about)
+            yield Opened(captured.kernels, point.N, captured.enqueue, point.N, lambda: nullcontext(replay), about)
 
 
-def cuda_profiles(
-    runner: Runner, points: Sequence[Point], words: Sequence[str], peers: Sequence[PeerPoint] = ()
-) -> list[Profile]:
-    """Nsight Compute's counters for every kernel, or what is known of the rungs' without them."""
+def cuda_profiles(runner: Runner, points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
+    """Nsight Compute's counters for every kernel, or what is known without them."""
     try:
-        return counted([*points, *peers], words)
+        return counted(points, words, ncu.metrics_of(runner.executor.device.capability))
     except ncu.NoCounters as reason:
         print_to_stderr(f"no counters: {reason}")
         print_to_stderr("registers, shared memory and theoretical occupancy are given instead")
         return list(known_without_counters(runner, points))
 
 
-def counted(points: Sequence[Point | PeerPoint], words: Sequence[str]) -> list[Profile]:
-    """Runs this command again under Nsight Compute; raises NoCounters, LaunchError."""
+def counted_if_possible(
+    points: Sequence[Point | PeerPoint], words: Sequence[str], names: Mapping[str, str]
+) -> list[Profile]:
+    """As ``counted``; none, with the reason on standard error, where Nsight Compute fails."""
+    try:
+        return counted(points, words, names)
+    except (ncu.NoCounters, LaunchError) as reason:
+        print_to_stderr(f"no counters: {reason}")
+        return []
+
+
+def counted(
+    points: Sequence[Point | PeerPoint], words: Sequence[str], names: Mapping[str, str] = ncu.METRICS
+) -> list[Profile]:
+    """Runs this command again under Nsight Compute, for some of its points; raises NoCounters, LaunchError."""
     profiler = ncu.find_ncu()
     by_identity = {identity(point.axes()): point for point in points}
     with tempfile.TemporaryDirectory(prefix="alexconv-profile-") as folder:
-        manifest = Path(folder) / "launched.json"
+        manifest = Path(folder) / "points.json"
+        manifest.write_text(json.dumps(list(by_identity)))
         child = ["-m", "alexconv.profile", *words, "--backend", CudaExecutor.name, "--child", str(manifest)]
-        kernels = ncu.profile(profiler, [sys.executable, *child])
+        kernels = ncu.profile(profiler, [sys.executable, *child], names)
         launched = json.loads(manifest.read_text())
     for problem in launched["problems"]:
         print_to_stderr(problem)

@@ -64,7 +64,10 @@ METRICS: dict[str, str] = {
     "issue_slots": f"sm__inst_issued{_PEAK}_active",
     **{f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in STALLS},
 }
-_PLAIN = {name: plain for plain, name in METRICS.items()}
+OF_WGMMA = {"stall_gmma": "smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio"}
+HOPPER = 9  # major compute capability; Nsight Compute refuses a metric that a GPU does not have
+ALL = METRICS | OF_WGMMA
+_PLAIN = {name: plain for plain, name in ALL.items()}
 
 Metrics = dict[str, float]
 
@@ -88,8 +91,13 @@ def find_ncu() -> Path:
     raise NoCounters("Nsight Compute's command line (ncu) is not on the PATH; install NVIDIA Nsight Compute")
 
 
-def profile(ncu: Path, command: Sequence[str]) -> list[Kernel]:
-    """The kernels that a program launches between cuProfilerStart and cuProfilerStop, with all of METRICS.
+def metrics_of(capability: tuple[int, int]) -> dict[str, str]:
+    """The counters that a GPU has, by their plain names."""
+    return ALL if capability[0] == HOPPER else METRICS
+
+
+def profile(ncu: Path, command: Sequence[str], metrics: Mapping[str, str] = METRICS) -> list[Kernel]:
+    """The kernels that a program launches between cuProfilerStart and cuProfilerStop, with their metrics.
 
     Raises NoCounters if the driver does not let this user read counters, LaunchError if the program or the profiler
     fails.
@@ -97,7 +105,7 @@ def profile(ncu: Path, command: Sequence[str]) -> list[Kernel]:
     with tempfile.TemporaryDirectory(prefix="alexconv-ncu-") as folder:
         report = Path(folder) / "report.ncu-rep"
         options = ("--clock-control", "none", "--profile-from-start", "off", "--target-processes", "application-only")
-        words = [*options, "--metrics", ",".join(METRICS.values()), "--export", str(report), *command]
+        words = [*options, "--metrics", ",".join(metrics.values()), "--export", str(report), *command]
         done = subprocess.run([ncu, *words], capture_output=True, text=True, check=False)
         output = done.stdout + done.stderr
         if PERMISSION in output:
@@ -177,7 +185,7 @@ def _actions(report: Any) -> Iterator[Any]:
 
 def _kernel(action: Any) -> Kernel:
     there = set(action.metric_names())
-    values = {plain: action.metric_by_name(name).as_double() for plain, name in METRICS.items() if name in there}
+    values = {plain: action.metric_by_name(name).as_double() for plain, name in ALL.items() if name in there}
     return Kernel(action.name(), complete({plain: value for plain, value in values.items() if value == value}))
 
 

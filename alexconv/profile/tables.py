@@ -100,7 +100,7 @@ def show_timelines(console: Console, timelines: Iterable[Timeline]) -> None:
         table = Table(
             Column("kernel", overflow="fold"), *SPAN.values(), *COUNTED.values(), title=title, box=SIMPLE_HEAD
         )
-        for kernel in timeline.kernels:
+        for kernel in timeline.operations:
             counters = kernel.get("metrics", {})
             spans = (figure(kernel[name]) for name in SPAN)
             table.add_row(kernel["entry"], *spans, *(figure(counters.get(name)) for name in COUNTED))

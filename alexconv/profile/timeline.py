@@ -7,8 +7,8 @@ run of median length is kept.  CUPTI delays launches a little, so the same graph
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +34,41 @@ LAUNCH_FACTS = {
 
 @dataclass(frozen=True)
 class Timeline:
-    """The kernels of a point's hot run, the counters of each, and the run's time without CUPTI.  Times are in µs."""
+    """What a point's hot run did on the GPU, in order: kernels, each perhaps with its counters, and clearing of memory.
+
+    ``entries`` are the kernels' names, ``facts`` what was measured without CUPTI.
+    """
 
     point: Point | PeerPoint
     images: int
     facts: Record
-    kernels: list[Record]
+    entries: list[str]
+    operations: list[Record]
 
     def record(self) -> Record:
         """The timeline as a record file holds it."""
-        return {"point": self.point.axes(), "images": self.images, **self.facts, "kernels": self.kernels}
+        return {"point": self.point.axes(), "images": self.images, **self.facts, "kernels": self.operations}
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether its kernels were counted."""
+        return any("metrics" in operation for operation in self.operations)
+
+    def counted(self, profiles: Iterable[Profile]) -> "Timeline":
+        """With the counters of its kernels, unless others were counted: a library may choose another engine."""
+        own = [profile for profile in profiles if profile.point == self.point]
+        kernels = [operation for operation in self.operations if operation["entry"] in self.entries]
+        times, rest = divmod(len(kernels), len(own)) if own else (0, 0)
+        if rest or [kernel["entry"] for kernel in kernels] != [profile.entry for profile in own] * times:
+            return self
+        counters = iter([profile.metrics for profile in own] * times)
+        return replace(
+            self,
+            operations=[
+                operation | ({"metrics": next(counters)} if operation["entry"] in self.entries else {})
+                for operation in self.operations
+            ],
+        )
 
 
 class Tracer:
@@ -58,7 +83,7 @@ class Tracer:
     def traced(self, run: Any, runs: int) -> list[Record]:
         """The profiler's events on the GPU while ``run`` is called twice after each of ``runs`` flushes, in order."""
         profiler = self._torch.profiler
-        with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
+        with profiler.profile(activities=[profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
             for _ in range(runs):
                 self._gpu.flush()
                 run()
@@ -72,10 +97,8 @@ class Tracer:
         return sorted(on_gpu, key=lambda event: float(event["ts"]))
 
 
-def timelines(
-    opener: Opener, tracer: Tracer, points: Sequence[Point | PeerPoint], profiles: Sequence[Profile]
-) -> Iterator[Timeline]:
-    """The timeline of every point that runs here, with the counters of its kernels."""
+def timelines(opener: Opener, tracer: Tracer, points: Sequence[Point | PeerPoint]) -> Iterator[Timeline]:
+    """The timeline of every point that runs here, of its first piece."""
     executor = opener.runner.executor
     assert isinstance(executor, CudaExecutor)
     for point in points:
@@ -87,12 +110,11 @@ def timelines(
         ):
             samples = executor.time([launch], SECONDS)
             facts = executor.under_load([launch], samples)
-            events = tracer.traced(launch, RUNS)
-            kernels = hot_run(events, RUNS, executor.gpu.flush_buffer[1], opened.entries)
-            counted = [profile for profile in profiles if profile.point == point and profile.source == "ncu"]
+            entries = opened.entries * opened.times
+            operations = hot_run(tracer.traced(launch, RUNS), RUNS, executor.gpu.flush_buffer[1], entries)
             about = {"peer": opened.about} if opened.about else {}
             measured = {"samples": samples, **facts, "traced_runs": RUNS, **about}
-            yield Timeline(point, opened.images, measured, list(with_counters(kernels, opened.entries, counted)))
+            yield Timeline(point, opened.piece, measured, entries, operations)
 
 
 def hot_run(events: Sequence[Record], runs: int, flushed_bytes: int, entries: Sequence[str]) -> list[Record]:
@@ -126,12 +148,3 @@ def is_flush(event: Record, nbytes: int) -> bool:
 def ended(event: Mapping[str, Any]) -> float:
     """When an event ended, in µs."""
     return float(event["ts"]) + float(event["dur"])
-
-
-def with_counters(kernels: Sequence[Record], entries: Sequence[str], counted: Sequence[Profile]) -> Iterator[Record]:
-    """Each kernel with its counters; none where other kernels were counted: a library may choose another engine."""
-    same = [profile.entry for profile in counted] == list(entries)
-    known = iter(counted if same else [])
-    for kernel in kernels:
-        profile = next(known, None) if kernel["entry"] in entries else None
-        yield kernel | ({"metrics": profile.metrics} if profile else {})

@@ -500,7 +500,9 @@ def test_kernels_of_rungs_and_peers_have_times_and_counters():
     counted = [
         Profile(peers[0], entry, "ncu", 2, {"waves": waves}) for entry, waves in (("_Z4flipPf", 1.0), ("gemm", 2.0))
     ]
-    rung, peer = (line.record() for line in timeline.timelines(opener, tracer, [*points, *peers], counted))
+    lines = [line.counted(counted) for line in timeline.timelines(opener, tracer, [*points, *peers])]
+    assert [line.has_counters for line in lines] == [False, True]
+    rung, peer = (line.record() for line in lines)
     assert [kernel["entry"] for kernel in rung["kernels"]] == ["unroll", "memset", "multiply"]
     assert all("metrics" not in kernel for kernel in rung["kernels"])
     assert [kernel.get("metrics") for kernel in peer["kernels"]] == [{"waves": 1.0}, None, {"waves": 2.0}]
@@ -508,10 +510,20 @@ def test_kernels_of_rungs_and_peers_have_times_and_counters():
     assert peer["samples"] == {"kernel": [0.5]}
     assert peer["peer"] == {"cudnn": "9.19.0", "workspace_bytes": 64}
     others = [replace(profile, entry="winograd") for profile in counted]
-    (other,) = timeline.timelines(opener, tracer, peers, others)
-    assert all("metrics" not in kernel for kernel in other.kernels)
+    (other,) = timeline.timelines(opener, tracer, peers)
+    assert other.counted(others) == other
     launched = gpu.launch_once(opener, peers)["kernels"]
     assert [kernel["entry"] for kernel in launched] == ["_Z4flipPf", "gemm"]
+
+
+def test_kernels_of_every_micro_batch_have_the_counters_of_the_first():
+    operations = [{"entry": entry} for entry in ("convert", "memset", "multiply", "convert", "memset", "multiply")]
+    point = object()
+    line = timeline.Timeline(point, 128, {}, ["convert", "multiply"] * 2, operations)
+    own = [Profile(point, entry, "ncu", 64, {"waves": waves}) for entry, waves in (("convert", 1.0), ("multiply", 2.0))]
+    waves = [operation.get("metrics", {}).get("waves") for operation in line.counted(own).operations]
+    assert waves == [1.0, None, 2.0] * 2
+    assert line.counted(own[:1]) == line
 
 
 @pytest.mark.parametrize(
