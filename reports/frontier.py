@@ -213,7 +213,7 @@ def single_rows(source: Source | None, contract: Contract) -> list[tuple[Cell, .
         point = source.best(contract, layer, ONE)
         peers = [hot(source.named(name, layer, ONE)) for name in contract.peers]
         facts = (contract.name, layer, point.series.rung if point else None, constants(point), hot(point))
-        quick = quickest(point for name in contract.peers if (point := source.named(name, layer, ONE)))
+        quick = quickest(peer for name in contract.peers if (peer := source.named(name, layer, ONE)))
         ratios = speed(hot(point), least(peers)), speed_interval(times_over([point], [quick]))
         rows.append((*facts, *peers, *ratios, preparation([point]), error(point)))
     ours = source.bests(contract, ONE)

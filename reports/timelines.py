@@ -16,11 +16,12 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.precisions import IEEE, PRECISIONS
 from alexconv.predict.gpu import load
+from alexconv.records.labels import device_name
 from alexconv.records.store import Record
 from alexconv.reports import charts, findings
 from alexconv.reports.comparison import CONTRACTS, MANY, peer_title
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measurements, card_of, name_of
+from alexconv.reports.measurements import Measurements, card_of
 from alexconv.reports.peer_kernels import UNKNOWN, kernel_of, products
 from alexconv.reports.why import SCALES, longest_stall
 from alexconv.shapes import WORKLOADS, Conv
@@ -262,8 +263,8 @@ def runs(measurements: Measurements, workload: str, layer: int) -> list[Run]:
             MANY,
             MANY,
         ):
-            last[name_of(device), point["rung"]] = Run(record, device, measurements.ladder)
-    wanted = name_of(measurements.device)
+            last[device_name(device), point["rung"]] = Run(record, device, measurements.ladder)
+    wanted = device_name(measurements.device)
     names = {name for name, _ in last}
     chosen = wanted if wanted in names else min(names, default="")
     return [run for (name, _), run in last.items() if name == chosen]
@@ -298,7 +299,7 @@ def sections(measurements: Measurements, workload: str, layer: int) -> list[Sect
     if any(run.parts for group in groups.values() for run in group):
         items += [parts_plot(groups, f"{key}-parts", origin), parts_table(groups, f"{key}-parts-table", origin)]
     items.append(counter_table(groups, f"{key}-kernel-counters", origin))
-    text = f"On one {name_of(device)} ({card_of(device)}), N={MANY}. {account(groups)}".strip()
+    text = f"On one {device_name(device)} ({card_of(device)}), N={MANY}. {account(groups)}".strip()
     return [Section("time", "Where the time goes", text, items)]
 
 

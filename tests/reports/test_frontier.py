@@ -226,6 +226,15 @@ def test_one_graph_is_compared_with_the_faster_layout(tmp_path: Path, ours: list
     assert row is None or float(row["ms"]) == pytest.approx(0.8 * ratio)
 
 
+def test_a_single_image_is_compared_with_the_faster_layout_and_its_error_is_ours(tmp_path: Path) -> None:
+    found = [
+        row for row in rows(frontier.one_image_part(gathered(tmp_path, comparison(N=1)))) if row["class"] == "tf32"
+    ]
+    assert [row["ms"] for row in found[:5]] == ["0.4000"] * 5
+    assert [row["than the faster layout"] for row in found[:5]] == ["1.25× faster", *["2.50× faster"] * 4]
+    assert {row["largest error"] for row in found[:5]} == {"2.0e-07"}
+
+
 def test_the_cuda_cores_are_compared_with_cublas_on_layers_2_to_5(tmp_path: Path) -> None:
     found = goal(gathered(tmp_path, comparison()), 7)
     assert (found.ratio, found.met) == (pytest.approx(3.8 / 4), True)
