@@ -2,7 +2,7 @@
 //
 // Technique: direct convolution in NHWC, fp16 with fp32 accumulation; padding, stride pairs, dilation, groups, bias and
 // ReLU.
-// Read next: single/direct_few.cu.
+// Read next: single/direct_groups.cu.
 // Run: alexconv run --rungs direct-any-half --layers 2
 //
 // Parent: direct-any.  Neighbouring threads compute neighbouring filters of a pixel, so stores are coalesced, and in a

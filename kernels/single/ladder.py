@@ -3,11 +3,11 @@
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
-from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_shared, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_shared, outside_block, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
-from alexconv.shapes import FEATURES
+from alexconv.shapes import FEATURES, Conv
 
 UNGROUPED = tuple(name for name in FEATURES if name != "groups")
 OUTPUT_THREADS = 256  # of a block whose threads take an output of the batch each
@@ -130,6 +130,71 @@ def packed_busy(p: Problem) -> float:
     return blocks * of_filters * cycles / (p.device.multiprocessors * CLOCK)
 
 
+VECTOR, THREAD_ROWS = 4, 2  # columns and rows of a thread's outputs of a narrow group
+USUAL_THREADS, MOST_WINDOW = 256, 40 * 1024  # of a block, at most by default: threads, bytes of the window
+MOST_FILTER_TAPS = 49  # of a channel: they are unrolled
+GROUP_RATE, GROUP_BLOCK = (
+    60.0,
+    1.0,
+)  # multiply-adds per cycle of a multiprocessor; microseconds to fill a block's window
+
+
+def group_threads(conv: Conv) -> tuple[int, int]:
+    """Threads along a row of outputs, and along the filters of a group; ``direct_groups.cu``."""
+    filters = conv.one_group.M
+    return ceil(conv.F / VECTOR), ceil(filters / (4 if filters <= 4 else 8))
+
+
+def group_bytes(p: Problem) -> int:
+    """Shared memory for a group's window and filters."""
+    conv, (across, of_filters) = p.conv, group_threads(p.conv)
+    read = ceil(((VECTOR - 1) * conv.strides[1] + conv.filter_columns) / VECTOR)
+    pitch = (across - 1) * VECTOR * conv.strides[1] + read * VECTOR
+    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
+    filters = of_filters * (4 if conv.one_group.M <= 4 else 8)
+    return (conv.one_group.C * rows * pitch + conv.K * filters) * FLOAT
+
+
+def group_rows(p: Problem) -> int:
+    """Rows of a block by default: as many as it has threads and room for, in tiles of equal size."""
+    across, of_filters = group_threads(p.conv)
+    rows = THREAD_ROWS * max(1, min(USUAL_THREADS // (across * of_filters), ceil(p.conv.E / THREAD_ROWS)))
+    while rows > THREAD_ROWS and group_bytes(p.having(TILE_ROWS=rows)) > MOST_WINDOW:
+        rows -= THREAD_ROWS
+    return round_up(ceil(p.conv.E / ceil(p.conv.E / rows)), THREAD_ROWS)
+
+
+def group_grid(p: Problem) -> Dims:
+    """A block per tile of rows of a group of an image."""
+    return p.N * p.conv.groups * ceil(p.conv.E / p["TILE_ROWS"]), 1, 1
+
+
+def group_block(p: Problem) -> Dims:
+    """A thread for some filters at two rows of four outputs."""
+    across, of_filters = group_threads(p.conv)
+    return round_up(across * of_filters * (p["TILE_ROWS"] // THREAD_ROWS), 32), 1, 1
+
+
+def refuses_wide(p: Problem) -> str | None:
+    """Why the rung for narrow groups refuses a problem, or None."""
+    if p.conv.groups == 1:
+        return "1 group: takes two or more"
+    if p.conv.R * p.conv.S > MOST_FILTER_TAPS:
+        return f"filters of {p.conv.R} x {p.conv.S} exceed {MOST_FILTER_TAPS} taps"
+    if p["TILE_ROWS"] % THREAD_ROWS:
+        return f"{p['TILE_ROWS']} rows, of which threads take {THREAD_ROWS}"
+    return outside_block(group_block, group_bytes)(p)
+
+
+def group_busy(p: Problem) -> float:
+    """Microseconds of a multiprocessor's share of the products, and of a block."""
+    across, of_filters = group_threads(p.conv)
+    outputs = across * VECTOR * p["TILE_ROWS"] * of_filters * (4 if p.conv.one_group.M <= 4 else 8)
+    products = outputs * p.conv.K / (GROUP_RATE * CLOCK)
+    blocks = group_grid(p)[0] / p.device.multiprocessors
+    return max(1.0, blocks) * products + GROUP_BLOCK
+
+
 SINGLE_RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct",
@@ -225,6 +290,21 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         takes=tuple(FEATURES),
         time=on_cuda_cores(rate=8.0, tap=0.12),
         cpu_order=2,
+    ),
+    Rung(
+        "direct-groups",
+        alias="groups",
+        idea="narrow groups: a group's window and filters in shared memory, 8 outputs of up to 8 filters of a thread",
+        family="single",
+        parent="direct-any",
+        file="single/direct_groups.cu",
+        launches=(
+            Launch("direct_groups", ("x", "w", "y"), group_grid, group_block, group_bytes, pdl=True, stores=True),
+        ),
+        constants=(Constant("TILE_ROWS", "rows of a block's outputs", group_rows),),
+        refuses=refuses_wide,
+        takes=tuple(FEATURES),
+        time=Time(group_busy, values(FLOAT, FLOAT)),
     ),
     Rung(
         "direct-few",
