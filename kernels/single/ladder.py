@@ -133,10 +133,8 @@ def packed_busy(p: Problem) -> float:
 VECTOR, THREAD_ROWS = 4, 2  # columns and rows of a thread's outputs of a narrow group
 USUAL_THREADS, MOST_WINDOW = 256, 40 * 1024  # of a block, at most by default: threads, bytes of the window
 MOST_FILTER_TAPS = 49  # of a channel: they are unrolled
-GROUP_RATE, GROUP_BLOCK = (
-    60.0,
-    1.0,
-)  # multiply-adds per cycle of a multiprocessor; microseconds to fill a block's window
+GROUP_RATE = 60.0  # multiply-adds per cycle of a multiprocessor
+GROUP_BLOCK = 1.0  # microseconds to fill a block's window
 
 
 def group_threads(conv: Conv) -> tuple[int, int]:

@@ -7,7 +7,17 @@ from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MICRO_BATCH, Constant, Launch, Rung, TensorMap
 from alexconv.kernels.times import Time, values
-from alexconv.kernels.wgmma.blocked import CHUNK, ROW_BYTES, STAGE_TAPS, blocked_c, blocked_hw, blocked_rs
+from alexconv.kernels.wgmma.blocked import (
+    CHUNK,
+    ROW_BYTES,
+    STAGE_TAPS,
+    blocked_c,
+    blocked_hw,
+    blocked_rs,
+    one_product,
+    products,
+    side,
+)
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     EXPONENTS,
@@ -56,10 +66,15 @@ def refuses_window(operands: Operands) -> Refusal:
     """What a rung that works from windows cannot take."""
 
     def reason(p: Problem) -> str | None:
-        if p["TILE_FILTERS"] < p.conv.M:
-            return f"{p.conv.M} filters exceed a tile's {p['TILE_FILTERS']}"
+        filters = one_product(p.conv).M
+        if p["TILE_FILTERS"] < filters:
+            return f"{filters} filters exceed a tile's {p['TILE_FILTERS']}"
         if blocked_c(p.conv) > STAGE_TAPS:
             return f"{blocked_c(p.conv)} channels exceed the {STAGE_TAPS} of a row in shared memory"
+        if p.conv.groups > 1 and side(p.conv) > 1:
+            return f"{p.conv.groups} groups at stride {p.conv.U}: takes stride 1"
+        if p["GRID_BLOCKS"] < products(p.conv):
+            return f"{products(p.conv)} products for {p['GRID_BLOCKS']} blocks"
         if reason := beyond_shared(p.device, "windows and filters need", window_bytes(operands, p)):
             return reason
         return refuses(operands)(p.having(STAGES=min(STAGES)))
@@ -71,7 +86,7 @@ def window_constants(operands: Operands) -> tuple[Constant, ...]:
     """The constants of a rung that works from windows: one tile has all filters."""
 
     def filters(p: Problem) -> int:
-        return next((size for size in FILTER_TILES if size >= p.conv.M), max(FILTER_TILES))
+        return next((size for size in FILTER_TILES if size >= one_product(p.conv).M), max(FILTER_TILES))
 
     def stages(p: Problem) -> int:
         fixed, one = (
@@ -105,11 +120,8 @@ def position_map(name: str, array: str) -> TensorMap:
     return TensorMap(
         name,
         array,
-        dims=lambda p: (blocked_c(p.conv), p.N * prod(blocked_hw(p.conv)), 1),
-        strides=lambda p: (
-            blocked_c(p.conv) * HALF,
-            p.N * prod(blocked_hw(p.conv)) * blocked_c(p.conv) * HALF,
-        ),
+        dims=lambda p: (blocked_c(p.conv), prod(pixels_shape()(p)[:-1]), 1),
+        strides=lambda p: (blocked_c(p.conv) * HALF, prod(pixels_shape()(p)) * HALF),
         box=lambda p: (STAGE_TAPS, BOX, 1),
     )
 
@@ -170,7 +182,7 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_PADDING,
+        takes=(*TAKES_PADDING, "groups"),
         time=from_windows(2),
     ),
     Rung(
@@ -195,7 +207,7 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_PADDING,
+        takes=(*TAKES_PADDING, "groups"),
         time=from_windows(4),
     ),
 )

@@ -6,6 +6,7 @@ from alexconv.kernels.geometry import round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.times import CLOCK, TILE, Time, inputs, values
 from alexconv.kernels.wgmma.blocked import MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, Gathers, runs, side, tiles
+from alexconv.kernels.wgmma.blocked import products as products_of_layer
 
 WGMMA = 2048 * 0.86  # multiply-adds per cycle of a multiprocessor: the tensor cores' peak, and the share reached
 FROM_CACHE = 46.0  # bytes per cycle that each multiprocessor gets from the L2 cache when all of them load
@@ -95,6 +96,7 @@ def tiled(
 def by_positions(p: Problem, positions: float, products: int, least: float) -> float:
     """Microseconds of tiles of consecutive positions, whose filters stay in shared memory; ``least`` of a tile."""
     count, taps = runs(p.conv)
-    waves = ceil(ceil(p.N * p.conv.E * p.conv.F * BETWEEN / positions) / p.device.multiprocessors)
+    blocks = max(1, p.device.multiprocessors // products_of_layer(p.conv))  # with the same filters
+    waves = ceil(ceil(p.N * p.conv.E * p.conv.F * BETWEEN / positions) / blocks)
     of_tile = products * count * ceil(taps / MMA_K) * MMA_K * positions * p["TILE_FILTERS"] / WGMMA / CLOCK
     return waves * (max(of_tile, least) + ANOTHER) + TILE

@@ -7,6 +7,8 @@
 // lie r * BLOCKED_W + s rows further, for every row.  So a tile's inputs are fetched once, as one window, and each tap
 // is an offset into it.  The filters stay in shared memory for the block's lifetime, so there must be few.
 //
+// Where a layer has groups, a block has the filters of one product (products.cuh), and the positions of its images.
+//
 // Rows have 128 bytes, of which BLOCKED_C fp16 values are used.  Two consumers, each with its own tiles, alternate on
 // the tensor cores (ping-pong schedule): while one multiplies, the other runs its epilogue.
 //
@@ -27,7 +29,7 @@ constexpr int BOX = 64;                            // rows of one TMA copy
 constexpr int FURTHEST = (BLOCKED_R - 1) * BLOCKED_W + BLOCKED_S - 1;
 constexpr int WINDOW_BYTES = (TILE_POSITIONS + FURTHEST + BOX - 1) / BOX * BOX * ROW_BYTES;
 static_assert(STAGES > 1, "with one stage a consumer, which skips every other phase, could not tell two phases apart");
-static_assert(BLOCKED_C <= STAGE_TAPS && M <= TILE_FILTERS && WGMMAS_ACROSS == 1 && CONSUMERS == 2);
+static_assert(BLOCKED_C <= STAGE_TAPS && PRODUCT_M <= TILE_FILTERS && WGMMAS_ACROSS == 1 && CONSUMERS == 2 && GRID_BLOCKS >= PRODUCTS);
 
 // Rows of the product are positions; those in the last columns and rows of the blocked input are no outputs.
 struct OutputPositions {
@@ -118,6 +120,22 @@ struct WindowPromoted {
     }
 };
 
+// A block's product and tiles: every PRODUCTS-th block has the same product, and shares its tiles with those.
+__device__ __forceinline__ int product_of_block()
+{
+    return PRODUCTS == 1 ? 0 : blockIdx.x % PRODUCTS;
+}
+
+__device__ __forceinline__ unsigned first_tile()
+{
+    return blockIdx.x / PRODUCTS;
+}
+
+__device__ __forceinline__ int tile_stride()
+{
+    return PRODUCTS == 1 ? GRID_BLOCKS : (GRID_BLOCKS - 1 - product_of_block()) / PRODUCTS + 1;
+}
+
 // The whole kernel: prologue, then producer and consumers side by side.  Mainloop is one of the two above; Epilogue as
 // in warpgroups.cuh.
 template <class Mainloop, class Epilogue>
@@ -141,20 +159,21 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     }
     __syncthreads();  // the mbarriers are initialised before any thread uses one
     const int tiles = (images * POSITIONS + TILE_POSITIONS - 1) / TILE_POSITIONS;
+    const int filter = product_of_block() * PRODUCT_M;
     PipelineState<STAGES> state;
     if (threadIdx.x < WARPGROUP) {
         warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
         if (threadIdx.x > 0) return;
         mbarrier_arrive_expect_tx(&shared.filters_full, sizeof(shared.filters));
         for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
-            tma_load_box(shared.filters[tap], tap_map, &shared.filters_full, 0, tap, 0);
+            tma_load_box(shared.filters[tap], tap_map, &shared.filters_full, 0, tap, filter);
         wait_for_primary_launches();  // which write the positions
-        for (int tile = blockIdx.x; tile < tiles; tile += GRID_BLOCKS) {
+        for (int tile = first_tile(); tile < tiles; tile += tile_stride()) {
             mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // its consumer has read the window
             mbarrier_arrive_expect_tx(&shared.full[state.stage], WINDOW_BYTES);
             for (int row = 0; row < WINDOW_BYTES / ROW_BYTES; row += BOX)
                 tma_load_box(shared.windows[state.stage] + row * ROW_BYTES, position_map, &shared.full[state.stage], 0,
-                         tile * TILE_POSITIONS + row, 0);
+                         product_of_block() * images * POSITIONS + tile * TILE_POSITIONS + row, 0);
             state.advance();
         }
         return;
@@ -165,8 +184,8 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     if (consumer == 1) state.advance();
     unsigned order_parity = consumer == 0 ? 1 : 0;  // the first consumer begins the ping-pong
     mbarrier_wait(&shared.filters_full, 0);
-    for (int tile = blockIdx.x + consumer * GRID_BLOCKS; tile < tiles; tile += CONSUMERS * GRID_BLOCKS) {
-        const auto rows = epilogue.find(tile * TILE_POSITIONS, 0);
+    for (int tile = first_tile() + consumer * tile_stride(); tile < tiles; tile += CONSUMERS * tile_stride()) {
+        const auto rows = epilogue.find(tile * TILE_POSITIONS, filter);
         Mainloop mainloop;
         mbarrier_wait(&shared.full[state.stage], state.parity);    // the window has arrived
         mbarrier_wait(&shared.ping_pong[consumer], order_parity);  // the other consumer has issued all its products
@@ -174,7 +193,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
         release(&shared.ping_pong[1 - consumer]);
         mainloop.finish();
         release(&shared.empty[state.stage]);
-        epilogue.store(mainloop.accumulators, rows, 0, shared.epilogue);
+        epilogue.store(mainloop.accumulators, rows, filter, shared.epilogue);
         state.advance();
         state.advance();
         order_parity ^= 1;
@@ -183,7 +202,8 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
 
 // The map of all images' positions as rows of channels; the map of the filters, a box of which has one tap of all.
 #define ASSERT_POSITION_MAP(MAP) \
-    ASSERT_MAP_3(MAP, BLOCKED_C, POSITIONS, 1, BLOCKED_C * sizeof(__half), POSITIONS * BLOCKED_C * sizeof(__half)); \
+    ASSERT_MAP_3(MAP, BLOCKED_C, PRODUCTS * POSITIONS, 1, BLOCKED_C * sizeof(__half), \
+                 PRODUCTS * POSITIONS * BLOCKED_C * sizeof(__half)); \
     ASSERT_BOX_3(MAP, STAGE_TAPS, BOX, 1)
 #define ASSERT_TAP_MAP(MAP) \
     ASSERT_MAP_3(MAP, BLOCKED_C, TAPS_OF_FILTER, M, BLOCKED_C * sizeof(__half), \
