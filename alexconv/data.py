@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from alexconv.errors import UsageError
 from alexconv.parallel import each_slice
-from alexconv.shapes import Conv
+from alexconv.precisions import USUAL, WALK
+from alexconv.shapes import FORWARD, Conv
 
 STREAM = 1  # the first part of every generator's key: another number gives other data
 UNIFORM = "uniform"
@@ -35,9 +36,10 @@ class DataSet:
     """A distribution of inputs and filters.
 
     ``image`` generates ``[C][rows][columns]`` of an image, without its zero border, ``filters`` all filters
-    ``[M][C][R][S]``.  ``kind`` is the bound that results are held to (``alexconv.planning.checks``): ``usual`` for
-    independent zero-mean filters and products of one magnitude, ``walk``, or ``any`` where values, and so roundings,
-    repeat.  ``finite``: no value is NaN or infinite.
+    ``[M][C][R][S]``, ``gradient`` the gradient ``[M][E][F]`` of an image's outputs, as ``image`` does unless given.
+    ``kind`` is the bound that results are held to (``alexconv.planning.checks``): ``usual`` for independent zero-mean
+    filters and products of one magnitude, ``walk``, or ``any`` where values, and so roundings, repeat.  ``finite``: no
+    value is NaN or infinite.
     """
 
     name: str
@@ -46,6 +48,11 @@ class DataSet:
     filters: Callable[[Generator, Conv], Floats]
     kind: str = "usual"
     finite: bool = True
+    gradient: Callable[[Generator, Shape, int], Floats] | None = None
+
+    def kind_of(self, direction: str) -> str:
+        """The bound that results are held to in a direction: gradients' sums cross images, channels and rows."""
+        return WALK if direction != FORWARD and self.kind == USUAL and self.name != UNIFORM else self.kind
 
 
 def uniform(generator: Generator, shape: tuple[int, ...]) -> Floats:
@@ -67,6 +74,12 @@ def relu(generator: Generator, shape: tuple[int, ...]) -> Floats:
 def heavy_tail(generator: Generator, shape: tuple[int, ...]) -> Floats:
     """Half zeros, half values of a log-normal size: the largest are a million times the median."""
     values: Floats = relu(generator, shape) * np.exp(3 * normal(generator, shape))
+    return values
+
+
+def heavy_tail_gradient(generator: Generator, shape: tuple[int, ...]) -> Floats:
+    """Values of a log-normal size, of both signs."""
+    values: Floats = normal(generator, shape) * np.exp(3 * normal(generator, shape))
     return values
 
 
@@ -230,8 +243,15 @@ DATA_SETS: dict[str, DataSet] = {
     for data in (
         DataSet(UNIFORM, "uniform in [-1, 1)", plain(uniform), uniform_filters),
         DataSet("normal", "standard normal", plain(normal), normal_filters),
-        DataSet("relu", "normal after ReLU: half are zero", plain(relu), normal_filters),
-        DataSet("heavy-tail", "log-normal after ReLU", plain(heavy_tail), normal_filters, "walk"),
+        DataSet("relu", "normal after ReLU: half are zero", plain(relu), normal_filters, gradient=plain(normal)),
+        DataSet(
+            "heavy-tail",
+            "log-normal after ReLU",
+            plain(heavy_tail),
+            normal_filters,
+            "walk",
+            gradient=plain(heavy_tail_gradient),
+        ),
         DataSet("scales-images", "images from 1e-10 to 1e10", scaled_image, uniform_filters),
         DataSet(
             "scales-channels",
@@ -277,16 +297,30 @@ def images(
 ) -> np.ndarray:
     """Images ``first`` to ``last - 1`` of a layer's input: float32 ``[last - first][C][H][W]``, its border zero."""
     x = np.zeros(conv.x_shape(last - first), np.float32)
-    inner = slice(conv.pad, conv.H - conv.pad), slice(conv.pad, conv.W - conv.pad)
-    shape = (conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
-    make, key = data_set(data).image, _key(workload, layer, seed, data)
+    inner = x[:, :, conv.pad : conv.H - conv.pad, conv.pad : conv.W - conv.pad]
+    _fill(inner, data_set(data).image, (*_key(workload, layer, seed, data), "image"), first)
+    return x
+
+
+def gradients(
+    workload: str, layer: int, conv: Conv, first: int, last: int, seed: int = 0, data: str = UNIFORM
+) -> np.ndarray:
+    """Gradients of a layer's outputs for images ``first`` to ``last - 1``: float32 ``[last - first][M][E][F]``."""
+    dy = np.empty(conv.y_shape(last - first), np.float32)
+    make = data_set(data).gradient or data_set(data).image
+    _fill(dy, make, (*_key(workload, layer, seed, data), "gradient"), first)
+    return dy
+
+
+def _fill(values: Floats, make: Callable[[Generator, Shape, int], Floats], key: tuple[object, ...], first: int) -> None:
+    """Fills an array image by image, each from a generator of its own; ``first`` is the number of the first."""
+    shape: Shape = values.shape[1:]
 
     def fill(places: slice) -> None:
-        for i in range(last - first)[places]:
-            x[i, :, *inner] = make(keyed_generator(*key, "image", first + i), shape, first + i)
+        for i in range(len(values))[places]:
+            values[i] = make(keyed_generator(*key, first + i), shape, first + i)
 
-    each_slice(fill, last - first, AT_ONCE // prod(shape))
-    return x
+    each_slice(fill, len(values), AT_ONCE // prod(shape))
 
 
 def filters(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:

@@ -55,7 +55,7 @@ class Guarantee:
     """The error that a class guarantees on any data, per output, in units of the norms.
 
     Sums of K products add ``2 K + any_steps`` times ``u``, or ``walk sqrt(K) + walk_steps`` times ``u`` where roundings
-    are independent.
+    are independent; where sums are blocked, with the longest chain of additions in place of K.
     """
 
     rounding: float  # of operands and output
@@ -69,9 +69,10 @@ class Guarantee:
     any_steps: int = 32
     walk_steps: int = 16
 
-    def bound(self, K: int, kind: str) -> Bound:
-        """The bound of a sum of K products: ``any`` or ``walk``."""
-        steps = 2 * K + self.any_steps if kind == ANY else self.walk * sqrt(K) + self.walk_steps
+    def bound(self, K: int, kind: str, chain: int = 0) -> Bound:
+        """The bound of a sum of K products, each in a chain of at most ``chain`` additions (K): ``any`` or ``walk``."""
+        chain = chain or K
+        steps = 2 * chain + self.any_steps if kind == ANY else self.walk * sqrt(chain) + self.walk_steps
         factor = self.growth * (self.rounding + steps * self.u)
         return Bound(factor, self.least * (1 if self.stored else K), self.reach, self.limit)
 
@@ -148,12 +149,13 @@ class Precision:
         typical = 0.25 * 3 / K  # mean |x w| over the mean product of the norms
         return self.tolerance(K) < typical / 50
 
-    def bound(self, K: int, kind: str, atomic_additions: int = 0) -> Bound:
+    def bound(self, K: int, kind: str, atomic_additions: int = 0, chain: int = 0) -> Bound:
         """The bound of sums of K products on data of a kind: ``usual``, ``walk`` or ``any``.
 
-        Each of the ``atomic_additions`` to an output may flush a subnormal number.
+        Each of the ``atomic_additions`` to an output may flush a subnormal number.  ``chain`` is the longest chain of
+        additions, K unless given.
         """
-        bound = self.guarantee.bound(K, WALK if kind == USUAL else kind)
+        bound = self.guarantee.bound(K, WALK if kind == USUAL else kind, chain)
         if kind == USUAL:
             bound = replace(bound, factor=min(bound.factor, self.tolerance(K)), reach=0)
         return replace(bound, absolute=bound.absolute + atomic_additions * FLUSHED)

@@ -49,6 +49,7 @@ from alexconv.planning.points import Kind, Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
+from alexconv.shapes import DIRECTIONS
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
@@ -59,7 +60,7 @@ NOT_OF_NETWORKS = (
 REFUSALS = (
     Refusal(
         lambda options: options.study is not None,
-        ("workload", "layers", "rungs", "transfer", "precision", "data", "set", "tuned", "mix"),
+        ("workload", "layers", "rungs", "transfer", "precision", "direction", "data", "set", "tuned", "mix"),
         "not with --study, which determines what runs",
     ),
     Refusal(lambda options: bool(options.cluster or options.shards), ("share",), "not with --cluster or --shards"),
@@ -103,6 +104,12 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         type=comma_separated,
         metavar="LIST",
         help=f"only rungs of these error classes: {precision_names()} (default: all)",
+    )
+    add(
+        "--direction",
+        type=comma_separated,
+        metavar="LIST",
+        help=f"only rungs of these directions: {', '.join(DIRECTIONS)} (default: forward, or those of the rungs named)",
     )
     add(
         "--transfer",

@@ -3,16 +3,44 @@
 Letters are the convolution literature's: ``N`` images, ``C`` input channels, ``M`` filters, ``H x W`` input plane
 including its zero padding, ``R x S`` filter, ``U`` stride, ``E x F`` output plane.  Arrays are C-ordered:
 input ``[N][C][H][W]``, filters ``[M][C][R][S]``, output ``[N][M][E][F]``.
+
+A layer has three problems, its *directions*: forward, dgrad (the gradient of its input) and wgrad (of its filters).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import product
+from math import gcd
+
+FORWARD, DGRAD, WGRAD = "forward", "dgrad", "wgrad"
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What is computed of a layer, by the names of its arrays; ``dx`` has the shape of ``x``, and so on.
+
+    Code for every direction calls the arrays by these roles: ``x`` comes image by image, ``w`` as a whole, ``y`` is the
+    output.
+    """
+
+    x: str
+    w: str
+    y: str
+    sums_images: bool = False  # each output is a sum over all images of a batch, which is never cut into pieces
+
+
+DIRECTIONS = {
+    FORWARD: Direction("x", "w", "y"),
+    DGRAD: Direction("dy", "w", "dx"),
+    WGRAD: Direction("x", "dy", "dw", sums_images=True),
+}
+FILTERS = ("w", "dw")  # arrays that have no image axis
 
 
 @dataclass(frozen=True)
 class Conv:
-    """One convolution layer without its batch size.
+    """One convolution layer without its batch size, in a direction.
 
     Raises ValueError for sizes below one, a filter larger than the plane, and groups that do not divide C and M.
     """
@@ -35,6 +63,7 @@ class Conv:
     groups: int = 1  # filters are [M][C / groups][R][S]
     bias: bool = False  # [M], added to the outputs
     relu: bool = False
+    direction: str = FORWARD
 
     def __post_init__(self) -> None:
         sizes = (self.C, self.H, self.W, self.M, self.R, self.S, self.U, *self.dilation, self.groups)
@@ -94,8 +123,53 @@ class Conv:
 
     @property
     def K(self) -> int:
-        """Products summed into one output."""
+        """Taps of a filter: in forward direction the products summed into one output."""
         return self.C // self.groups * self.R * self.S
+
+    @property
+    def roles(self) -> Direction:
+        """The arrays of its direction."""
+        return DIRECTIONS[self.direction]
+
+    def products(self, N: int) -> int:
+        """The most products that are summed into one output, in a batch of N images."""
+        if self.direction == DGRAD:
+            rows, columns = (
+                -(-taps // (stride // gcd(stride, apart)))
+                for taps, stride, apart in zip((self.R, self.S), self.strides, self.dilation, strict=True)
+            )
+            return self.M // self.groups * rows * columns
+        return N * self.E * self.F if self.direction == WGRAD else self.K
+
+    def chain(self, N: int) -> int:
+        """The longest chain of additions to one output that a precision class allows, in a batch of N images.
+
+        A sum over images is blocked: the products of an image, or as many others, are summed by themselves.
+        """
+        return self.E * self.F + N if self.roles.sums_images else self.products(N)
+
+    def taps(self, rows: slice | None = None) -> Iterator[tuple[int, int, slice, slice]]:
+        """For each tap its place (r, s), and the rows and columns of the padded plane under it.
+
+        Of all outputs, or of some of their rows.
+        """
+        (down, across), (apart, columns_apart) = self.strides, self.dilation
+        first, last = (rows.start, rows.stop - 1) if rows else (0, self.E - 1)
+        for r, s in product(range(self.R), range(self.S)):
+            top, left = r * apart, s * columns_apart
+            under = slice(top + first * down, top + last * down + 1, down)
+            yield r, s, under, slice(left, left + (self.F - 1) * across + 1, across)
+
+    def toward(self, direction: str) -> "Conv":
+        """The layer's problem in a direction.  Gradients are those of the convolution alone, without bias and ReLU.
+
+        Their arrays have no border: padding that the studies have in memory is padding that is not.
+        """
+        if direction == self.direction:
+            return self
+        around = {side: getattr(self, side) + self.pad for side in ("top", "bottom", "left", "right")}
+        inner = {"H": self.H - 2 * self.pad, "W": self.W - 2 * self.pad, "pad": 0, **around}
+        return replace(self, **inner, bias=False, relu=False, direction=direction)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -128,13 +202,18 @@ class Conv:
         """Output array, ``[N][M][E][F]``."""
         return N, self.M, self.E, self.F
 
-    def facts(self) -> dict[str, int]:
+    def shape_of(self, array: str, N: int) -> tuple[int, int, int, int]:
+        """An array of any direction by its name."""
+        shapes = {"x": self.x_shape(N), "w": self.w_shape(), "y": self.y_shape(N)}
+        return shapes[array.removeprefix("d")]
+
+    def facts(self) -> dict[str, int | str]:
         """The fields by name; those in ``OPTIONAL`` only where they differ from their defaults."""
         return {name: value for name, value in asdict(self).items() if OPTIONAL.get(name) != value}
 
     def sizes(self) -> dict[str, int]:
         """The sizes that a kernel is compiled for, by name in capitals: ``facts`` without ``pad``, and E and F."""
-        sizes = {name.upper(): int(value) for name, value in self.facts().items() if name != "pad"}
+        sizes = {name.upper(): int(value) for name, value in self.facts().items() if name not in ("pad", "direction")}
         return {**sizes, "E": self.E, "F": self.F}
 
 

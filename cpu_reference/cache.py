@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from alexconv.errors import AlexconvError, UsageError
 from alexconv.files import locked, remove, remove_left, replacing
 from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import CACHE_VARIABLE, cache_dir
-from alexconv.shapes import Conv
+from alexconv.shapes import FILTERS, Conv
 
 Progress = Callable[[int, int], None]  # images done, images to do
 
@@ -45,7 +46,11 @@ _HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
 
 class LayerData(NamedTuple):
-    """A layer's images, filters and biases: those of a data set, from a seed, rounded to a type."""
+    """A layer's images, filters and biases: those of a data set, from a seed, rounded to a type.
+
+    Of a gradient, the arrays of its direction in the same roles (``alexconv.shapes.Direction``).  Where outputs are
+    sums over images, ``batch`` is their number, and the first axis of the outputs takes the place of that of images.
+    """
 
     workload: str
     layer: int
@@ -53,15 +58,39 @@ class LayerData(NamedTuple):
     seed: int = 0
     data_set: str = data.UNIFORM
     dtype: str = FLOAT32
+    batch: int = 0
 
     def images(self, first: int, last: int) -> NDArray[np.float32]:
-        """Images ``first`` to ``last - 1``, float32 ``[last - first][C][H][W]``."""
-        x = data.images(self.workload, self.layer, self.conv, first, last, self.seed, self.data_set)
-        return rounded(x, self.dtype)
+        """Images ``first`` to ``last - 1``, float32 ``[last - first][C][H][W]``; of dgrad their ``dy``."""
+        return self._by_image(self.conv.roles.x, first, last)
 
     def filters(self) -> NDArray[np.float32]:
-        """The filters, float32 ``[M][C][R][S]``."""
+        """The filters, float32 ``[M][C][R][S]``; of wgrad the batch's ``dy``."""
+        if self.conv.roles.w not in FILTERS:
+            return self._by_image(self.conv.roles.w, 0, self.batch)
         return rounded(data.filters(self.workload, self.layer, self.conv, self.seed, self.data_set), self.dtype)
+
+    def _by_image(self, array: str, first: int, last: int) -> NDArray[np.float32]:
+        generate = data.images if array == "x" else data.gradients
+        return rounded(
+            generate(self.workload, self.layer, self.conv, first, last, self.seed, self.data_set), self.dtype
+        )
+
+    def output_shape(self, count: int) -> tuple[int, ...]:
+        """``count`` entries of the output's first axis."""
+        return (count, *self.conv.shape_of(self.conv.roles.y, 1)[1:])
+
+    def outputs(self, N: int) -> int:
+        """The length of the first axis of the outputs of N images."""
+        return self.conv.shape_of(self.conv.roles.y, N)[0]
+
+    def operands(self, first: int, last: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """What outputs ``first`` to ``last - 1`` are computed from, besides biases: images, and filters.
+
+        Outputs that are sums over images are all computed together.
+        """
+        whole = self.conv.roles.sums_images
+        return self.images(*((0, self.batch) if whole else (first, last))), self.filters()
 
     def biases(self) -> NDArray[np.float32] | None:
         """The bias of each filter, float32 ``[M]``; None for a layer without one."""
@@ -142,7 +171,7 @@ class CachedReference:
         return [*runs, (covered, self.N)] if covered < self.N else runs
 
     def _read(self, first: int, last: int) -> NDArray[np.float32]:
-        y = np.empty(self.of.conv.y_shape(last - first), np.float32)
+        y = np.empty(self.of.output_shape(last - first), np.float32)
         covered = first
         for part in self._parts():
             if part.first <= covered < min(part.last, last):
@@ -182,7 +211,7 @@ class CachedReference:
                 if wrong := [name for name in wanted if attributes.get(name) != wanted[name]]:
                     raise ValueError(f"wrong {', '.join(wrong)}")
                 dataset = file[_DATASET]
-                shape = self.of.conv.y_shape(part.last - part.first)
+                shape = self.of.output_shape(part.last - part.first)
                 if (dataset.shape, dataset.dtype, dataset.fletcher32) != (shape, np.float32, True):
                     raise ValueError("wrong array")
                 yield dataset
@@ -195,13 +224,18 @@ class CachedReference:
         Text has a fixed length: HDF5 keeps other text outside its checksums and can hang on a damaged byte there.
         """
         of = self.of
-        other = {} if of.usual else {"data": np.bytes_(of.data_set.encode()), "dtype": np.bytes_(of.dtype.encode())}
+        other: dict[str, int | np.bytes_] = {}
+        if not of.usual:
+            other = {"data": np.bytes_(of.data_set.encode()), "dtype": np.bytes_(of.dtype.encode())}
+        if of.batch:
+            other["batch"] = of.batch
+        sizes = of.conv.facts().items()
         return {
             **other,
             "workload": np.bytes_(of.workload.encode()),
             "layer": of.layer,
             "seed": np.bytes_(str(of.seed).encode()),  # any size: HDF5 integers have 64 bits
-            **of.conv.facts(),
+            **{name: np.bytes_(value.encode()) if isinstance(value, str) else value for name, value in sizes},
             "first": first,
             "last": last,
             "code": np.bytes_(_code().encode()),
@@ -215,7 +249,7 @@ class CachedReference:
     def _check_data(self, part: _Part) -> None:
         self._check_attributes(part)
         for image in range(part.first, part.last):
-            self._read_part(part, image, image + 1, np.empty(self.of.conv.y_shape(1), np.float32))
+            self._read_part(part, image, image + 1, np.empty(self.of.output_shape(1), np.float32))
 
     def _is_complete(self) -> bool:
         """Whether files with the right attributes hold all N images."""
@@ -246,16 +280,13 @@ class CachedReference:
         """Computes the images that no file holds, block by block, each block a file; needs the lock."""
         missing = self._missing()
         total = sum(last - first for first, last in missing)
-        _refuse_full_disk(self.folder, 4 * total * self.of.conv.M * self.of.conv.E * self.of.conv.F)
-        w, bias = self.of.filters(), self.of.biases()
+        _refuse_full_disk(self.folder, 4 * prod(self.of.output_shape(total)))
         with ThreadPoolExecutor(1) as writer:  # one block is written while the next is computed
             writing: Future[None] | None = None
             done, seconds = 0, 0.0
             for first, last in (block for run in missing for block in _blocks(self.of.conv, *run)):
-                x = self.of.images(first, last)
-                start = perf_counter()
-                y = reference(self.of.conv, x, w, bias)
-                seconds += perf_counter() - start
+                y, taken = self._computed(first, last)
+                seconds += taken
                 if writing:
                     writing.result()
                 writing = writer.submit(self._write, first, last, y)
@@ -266,15 +297,20 @@ class CachedReference:
                 writing.result()
         return Work(total, seconds)
 
+    def _computed(self, first: int, last: int) -> tuple[NDArray[np.float32], float]:
+        """Outputs ``first`` to ``last - 1``, and the seconds that the convolution took."""
+        (x, w), bias = self.of.operands(first, last), self.of.biases()
+        start = perf_counter()
+        y = reference(self.of.conv, x, w, bias)
+        seconds = perf_counter() - start
+        return (y[first:last] if self.of.conv.roles.sums_images else y), seconds
+
     def _add(self, first: int, last: int) -> float:
         """Computes images that no file holds, and then writes them under the lock; seconds of the convolution.
 
         Several processes may compute blocks of a layer at the same time.
         """
-        x, w, bias = self.of.images(first, last), self.of.filters(), self.of.biases()
-        start = perf_counter()
-        y = reference(self.of.conv, x, w, bias)
-        seconds = perf_counter() - start
+        y, seconds = self._computed(first, last)
         with locked(self.folder, self.say):
             if any(low < last and first < high for low, high in self._missing()):
                 self._write(first, last, y)
@@ -325,7 +361,8 @@ def _located(of: LayerData, first: int, N: int, say: Say) -> CachedReference:
     if first >= N:
         raise UsageError(f"a batch has at least 1 image, not {N - first}")
     shape = "-".join(f"{letter}{size}" for letter, size in of.conv.facts().items())
-    kind = "".join(f"-{word}" for word, usual in ((of.data_set, data.UNIFORM), (of.dtype, FLOAT32)) if word != usual)
+    kinds = (of.data_set, data.UNIFORM), (of.dtype, FLOAT32), (f"N{of.batch}", "N0")
+    kind = "".join(f"-{word}" for word, usual in kinds if word != usual)
     folder = cache_dir("reference") / f"{of.workload}-{of.layer}-{shape}{kind}-seed{of.seed}-{_code()}"
     try:
         folder.mkdir(exist_ok=True)
@@ -340,7 +377,13 @@ def _code() -> str:
 
 
 def _blocks(conv: Conv, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Images ``first`` to ``last - 1`` cut at the multiples of a power of two, so that extended caches line up."""
+    """Images ``first`` to ``last - 1`` cut at the multiples of a power of two, so that extended caches line up.
+
+    What is computed together is not cut.
+    """
+    if conv.roles.sums_images:
+        yield first, last
+        return
     values = conv.C * conv.H * conv.W + conv.M * conv.E * conv.F
     most = max(_BLOCK_BYTES // (4 * values), 1)
     size = 1 << (most.bit_length() - 1)

@@ -1,4 +1,6 @@
-"""Convolution on the CPU as a matrix product of unrolled patches, on all cores, in memory independent of N.
+"""Convolution and its gradients on the CPU as matrix products of unrolled patches, on all cores.
+
+Memory does not depend on N.
 
 Unrolling (im2col): Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", IWFHR 2006.
@@ -6,10 +8,12 @@ processing", IWFHR 2006.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from dataclasses import replace
+from functools import partial, reduce
 from math import ceil, prod
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -17,8 +21,8 @@ from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from alexconv.machine import cores
-from alexconv.parallel import each_slice
-from alexconv.shapes import Conv
+from alexconv.parallel import each_image, each_slice
+from alexconv.shapes import FORWARD, Conv
 
 SOURCE = Path(__file__)
 
@@ -29,6 +33,9 @@ _TILE_COLUMNS = 1024
 _TILE_ELEMENTS = 1 << 18
 _NORM_ELEMENTS = 1 << 19  # of the images whose norms are computed at once: threads seldom wait for one another
 
+_BAND_ELEMENTS = 1 << 21  # of the unrolled patches of a gradient's product
+_IMAGES_OF_RUN = 4  # images that one core sums for the filters' gradient
+
 _Tile = tuple[slice, slice]  # images, rows of the output plane
 
 
@@ -36,12 +43,13 @@ Values = NDArray[np.float32]
 
 
 def reference(conv: Conv, x: Values, w: Values, bias: Values | None = None) -> Values:
-    """The layer's output ``[N][M][E][F]``, summed in float64 and rounded once to float32.
+    """The output in the layer's direction, summed in float64 and rounded once to float32.
 
-    ``x`` is ``[N][C][H][W]``, ``w`` is ``[M][C / groups][R][S]``, ``bias`` is ``[M]`` where the layer has one.  Raises
-    ValueError for other shapes.
+    Forward, ``x`` is ``[N][C][H][W]``, ``w`` is ``[M][C / groups][R][S]``, ``bias`` is ``[M]`` where the layer has one,
+    and the output ``[N][M][E][F]``.  Gradients have the arrays of their direction (``alexconv.shapes.DIRECTIONS``).
+    Raises ValueError for other shapes.
     """
-    return convolve(conv, x, w, np.float64, bias)
+    return convolve(conv, x, w, np.float64, bias) if conv.direction == FORWARD else gradient(conv, x, w)
 
 
 def convolve(conv: Conv, x: Values, w: Values, dtype: DTypeLike, bias: Values | None = None) -> Values:
@@ -73,6 +81,140 @@ def with_border(conv: Conv, x: Values) -> Values:
     """Planes ``[N][C][H][W]`` with the layer's padding in memory; ``x`` itself where it has none."""
     top, bottom, left, right = conv.padding
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))) if any(conv.padding) else x
+
+
+def gradient(conv: Conv, x: Values, w: Values) -> Values:
+    """The gradient in the layer's direction, summed in float64: of dy and w dx ``[N][C][H][W]``, of x and dy dw.
+
+    ``dw`` is ``[M][C / groups][R][S]``.  Images are summed in runs and these in order, so that the number of
+    cores changes no bit.  Raises ValueError for arrays of other shapes.
+    """
+    N, roles = len(x), conv.roles
+    if x.shape != conv.shape_of(roles.x, N) or w.shape != conv.shape_of(roles.w, N):
+        raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
+    if not roles.sums_images:
+        dx = np.empty(conv.x_shape(N), np.float32)
+        with threadpool_limits(1, user_api="blas"):
+            each_image(lambda n: _input_gradient(conv, x[n], w, dx[n]), N)
+        return dx
+    total, together = np.zeros(conv.w_shape()), _IMAGES_OF_RUN * cores()  # as many sums in memory as cores
+    with threadpool_limits(1, user_api="blas"):
+        for first in range(0, N, together):
+            some_x, some_dy = x[first : first + together], w[first : first + together]
+            of_run = partial(_filter_gradient, conv, some_x, some_dy)
+            for part in each_slice(of_run, len(some_x), _IMAGES_OF_RUN):
+                total += part
+    with np.errstate(over="ignore"):
+        return total.astype(np.float32)
+
+
+def _row_bands(conv: Conv) -> list[slice]:
+    """The output's rows in bands whose unrolled patches have a bounded size."""
+    rows = max(1, _BAND_ELEMENTS // (conv.K * conv.F))
+    return [slice(first, min(first + rows, conv.E)) for first in range(0, conv.E, rows)]
+
+
+def _groups(conv: Conv) -> list[tuple[slice, slice]]:
+    """Each group's channels and filters."""
+    C, M = conv.C // conv.groups, conv.M // conv.groups
+    return [(slice(g * C, (g + 1) * C), slice(g * M, (g + 1) * M)) for g in range(conv.groups)]
+
+
+def _input_gradient(conv: Conv, dy: Values, w: Values, dx: Values) -> None:
+    """Fills an image's gradient ``dx [C][H][W]``, from ``dy [M][E][F]``: products added where their taps lie.
+
+    Beyond its planes dy is zero, as padding is, so an infinite tap makes NaN there; between the rows and columns of a
+    stride it is nothing.
+    """
+    if not np.isfinite(w).all():
+        conv, dy = _with_zeros_around(conv, dy)
+    C = conv.C // conv.groups
+    planes = np.zeros((conv.C, *conv.padded))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for rows in _row_bands(conv):
+            for channels, maps in _groups(conv):
+                pixels = dy[maps, rows].reshape(conv.M // conv.groups, -1).astype(np.float64)
+                unrolled = w[maps].reshape(-1, conv.K).T.astype(np.float64) @ pixels
+                of_taps = unrolled.reshape(C, conv.R, conv.S, rows.stop - rows.start, conv.F)
+                for r, s, down, across in conv.taps(rows):
+                    planes[channels, down, across] += of_taps[:, r, s]
+        dx[:] = planes[:, conv.top : conv.top + conv.H, conv.left : conv.left + conv.W]
+
+
+def _with_zeros_around(conv: Conv, dy: Values) -> tuple[Conv, Values]:
+    """The problem with as many zeros around ``dy [M][E][F]`` as have taps within the plane."""
+    (down, across), rows, columns = conv.strides, conv.filter_rows - 1, conv.filter_columns - 1
+    above, beside = -(-rows // down), -(-columns // across)
+    below, right = (-(-(reach + step - 1) // step) for reach, step in ((rows, down), (columns, across)))
+    wider = replace(
+        conv,
+        top=conv.top + above * down,
+        bottom=conv.bottom + below * down,
+        left=conv.left + beside * across,
+        right=conv.right + right * across,
+    )
+    return wider, np.pad(dy, ((0, 0), (above, below), (beside, right)))
+
+
+def _filter_gradient(conv: Conv, x: Values, dy: Values, images: slice) -> NDArray[np.float64]:
+    """The filters' gradient ``[M][C / groups][R][S]`` from some images, in float64."""
+    C, M = conv.C // conv.groups, conv.M // conv.groups
+    dw = np.zeros((conv.M, conv.K))
+    bands = _row_bands(conv)
+    patches = np.empty((C, conv.R, conv.S, bands[0].stop, conv.F))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for planes, of_image in zip(with_border(conv, x[images]), dy[images], strict=True):
+            for rows in bands:
+                tile = patches[:, :, :, : rows.stop - rows.start]
+                for channels, maps in _groups(conv):
+                    for r, s, down, across in conv.taps(rows):
+                        tile[:, r, s] = planes[channels, down, across]
+                    dw[maps] += of_image[maps, rows].reshape(M, -1).astype(np.float64) @ tile.reshape(conv.K, -1).T
+    return dw.reshape(conv.w_shape())
+
+
+def norms(
+    conv: Conv, x: Values, w: Values, bias: Values | None = None, reach: int = 0
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Two arrays whose products are the norms that errors of outputs are compared with (``patch_norms``).
+
+    Forward, norms of patches ``[N][E][F]`` and of filters ``[M]``.  Of gradients the first has the output's shape: of
+    each output, the norms of the operands' values that it is a sum of products of; the second is ones.
+    """
+    if conv.direction == FORWARD:
+        return patch_norms(conv, x, reach), filter_norms(w, bias)
+    ones = np.ones(conv.shape_of(conv.roles.y, 1)[1])
+    squares_of_x, squares_of_w = (np.square(values, dtype=np.float64) for values in (x, w))
+    with np.errstate(invalid="ignore"):
+        of_outputs = _filter_gradient_norms if conv.roles.sums_images else _input_gradient_norms
+        return of_outputs(conv, squares_of_x, squares_of_w), ones
+
+
+def _filter_gradient_norms(conv: Conv, x: NDArray[np.float64], dy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Norms of the outputs of wgrad ``[M][C / groups][R][S]``, from the squares of ``x`` and ``dy``."""
+    planes = with_border(conv, x.sum(axis=0)[None])[0]  # [C][H][W], with the padding
+    pixels, in_memory = dy.sum(axis=0), with_border(conv, np.ones((1, 1, conv.H, conv.W)))[0, 0]
+    found = np.empty(conv.w_shape())
+    for r, s, down, across in conv.taps():
+        of_windows = np.sqrt(planes[:, down, across].sum(axis=(1, 2)))
+        of_maps = np.sqrt((pixels * in_memory[down, across]).sum(axis=(1, 2)))
+        for channels, maps in _groups(conv):
+            found[maps, :, r, s] = of_maps[maps, None] * of_windows[channels]
+    return found
+
+
+def _input_gradient_norms(conv: Conv, dy: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Norms of the outputs of dgrad ``[N][C][H][W]``, from the squares of ``dy [N][M][E][F]`` and ``w``."""
+    found = np.empty(conv.x_shape(len(dy)))
+    for channels, maps in _groups(conv):
+        of_pixels, of_taps = dy[:, maps].sum(axis=1), w[maps].sum(axis=0)  # [N][E][F], [C / groups][R][S]
+        patches, filters = np.zeros((len(dy), *conv.padded)), np.zeros((len(of_taps), *conv.padded))
+        for r, s, down, across in conv.taps():
+            patches[:, down, across] += of_pixels
+            filters[:, down, across] += of_taps[:, r, s, None, None]
+        inner = slice(conv.top, conv.top + conv.H), slice(conv.left, conv.left + conv.W)
+        found[:, channels] = np.sqrt(patches[:, *inner])[:, None] * np.sqrt(filters[:, *inner])
+    return found
 
 
 def _convolve_group(

@@ -25,7 +25,7 @@ from alexconv.kernels.rung import (
     TensorMap,
     defines,
 )
-from alexconv.shapes import Conv
+from alexconv.shapes import Conv, Direction
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
 MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
@@ -134,9 +134,17 @@ class BoundRung:
         """The entry points of the rung's file."""
         return [launch.entry for launch in (*self.rung.prepare, *self.rung.launches)]
 
+    @property
+    def roles(self) -> Direction:
+        """The names of the layer's arrays in its direction."""
+        return self.conv.roles
+
     def piece_bytes(self, images: int) -> dict[str, int]:
         """Bytes of x, y and the scratch arrays, by name, for a piece of the batch."""
-        x_and_y = {name: images * nbytes for name, nbytes in self.image_bytes.items()}
+        x_and_y = {
+            self.roles.x: self._bytes_of(self.rung.x_shape(self.conv, images)),
+            self.roles.y: self._bytes_of(self.rung.y_shape(self.conv, images)),
+        }
         return x_and_y | _sizes(self.rung.scratch, self.problem(self.micro_batch(images)))
 
     def scratch_bytes(self, images: int) -> int:
@@ -145,12 +153,15 @@ class BoundRung:
 
     @cached_property
     def image_bytes(self) -> dict[str, int]:
-        """Bytes of an image in x and in y."""
+        """Bytes of an image in each array that has one."""
         return self.rung.image_bytes(self.conv)
 
-    def filter_bytes(self) -> int:
-        """Bytes of the filters, before any preparation."""
-        return prod(self.conv.w_shape()) * np.dtype(self.rung.dtype).itemsize
+    def filter_bytes(self, images: int = 1) -> int:
+        """Bytes of the filters, before any preparation; where w has images, of theirs."""
+        return self._bytes_of(self.rung.w_shape(self.conv, images))
+
+    def _bytes_of(self, shape: tuple[int, ...]) -> int:
+        return prod(shape) * np.dtype(self.rung.dtype).itemsize
 
     def bias_bytes(self) -> int:
         """Bytes of the bias, if the layer has one."""
@@ -162,7 +173,7 @@ class BoundRung:
 
     def device_bytes(self, images: int, copies: int = 1) -> int:
         """Bytes on the device: ``copies`` buffer sets of a piece, one set of filters, and the prepared arrays."""
-        filters = self.filter_bytes() + self.bias_bytes() + sum(self.prepared_bytes().values())
+        filters = self.filter_bytes(images) + self.bias_bytes() + sum(self.prepared_bytes().values())
         return copies * sum(self.piece_bytes(images).values()) + filters
 
     def arguments(

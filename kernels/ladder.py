@@ -1,4 +1,4 @@
-"""The ladder: every rung in reading order.
+"""The ladder: every rung in reading order; of each gradient, dgrad and wgrad, another.
 
 A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.
 Its ``time`` is what ``auto`` chooses by (``alexconv.tune.auto``).
@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from alexconv.errors import UsageError
 from alexconv.kernels.depthwise.ladder import DEPTHWISE_RUNGS
+from alexconv.kernels.dgrad.ladder import DGRAD_RUNGS
 from alexconv.kernels.gemm.ladder import GEMM_RUNGS
 from alexconv.kernels.igemm.ladder import IGEMM_RUNGS
 from alexconv.kernels.mma.ladder import MMA_RUNGS
@@ -25,6 +26,7 @@ from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.kernels.wgmma.ladder_window import WINDOW_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
+from alexconv.kernels.wgrad.ladder import WGRAD_RUNGS
 
 
 class Ladder(tuple[Rung, ...]):
@@ -39,6 +41,10 @@ class Ladder(tuple[Rung, ...]):
     def aliases(self) -> Mapping[str, str]:
         """The rungs' names by their study's abbreviations."""
         return MappingProxyType({rung.alias: rung.name for rung in self})
+
+    def of_direction(self, direction: str) -> "Ladder":
+        """The rungs of a direction."""
+        return Ladder(rung for rung in self if rung.direction == direction)
 
     def with_rungs(self, rungs: Iterable[Rung], source: object) -> "Ladder":
         """The ladder with more rungs at its end, without those that it has already.
@@ -58,7 +64,7 @@ class Ladder(tuple[Rung, ...]):
         return ladder
 
 
-LADDER = Ladder(
+LADDER = Ladder(  # of the forward direction
     (
         *SINGLE_RUNGS,
         *MULTI_RUNGS,
@@ -78,6 +84,9 @@ LADDER = Ladder(
     )
 )
 RUNGS, ALIASES = LADDER.named, LADDER.aliases
+
+GRADIENTS = Ladder((*DGRAD_RUNGS, *WGRAD_RUNGS))
+ALL_DIRECTIONS = Ladder((*LADDER, *GRADIENTS))  # what commands choose from
 
 # Abbreviations of the AlexNet study that name a rung with a transfer.
 TRANSFER_ALIASES: Mapping[str, tuple[str, str]] = MappingProxyType({"um": ("direct", "managed")})

@@ -24,9 +24,10 @@ import numpy as np
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device, Problem
 from alexconv.kernels.times import Time
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import Conv
+from alexconv.shapes import FILTERS, FORWARD, Conv
 
 Dims = tuple[int, int, int]
+STUDY_LAYOUT = "nchw"
 
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
@@ -122,11 +123,13 @@ class Launch:
 
 
 def refusing_features(
-    takes: Container[str], refuses: Callable[[Problem], str | None]
+    direction: str, takes: Container[str], refuses: Callable[[Problem], str | None]
 ) -> Callable[[Problem], str | None]:
-    """Refuses layers with features that a rung does not take, and what ``refuses`` refuses."""
+    """Refuses other directions, layers with features that a rung does not take, and what ``refuses`` refuses."""
 
     def reason(p: Problem) -> str | None:
+        if p.conv.direction != direction:
+            return f"computes {direction}, not {p.conv.direction}"
         beyond = [name for name in p.conv.features if name not in takes]
         return f"takes no {', no '.join(beyond)}" if beyond else refuses(p)
 
@@ -140,7 +143,10 @@ def everywhere(p: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to compute a layer.  Filters are ``[M][C][R][S]`` in every layout."""
+    """One way to compute a layer in a direction.  Filters are ``[M][C][R][S]`` in every layout.
+
+    Launches name arrays as the direction does (``alexconv.shapes.DIRECTIONS``): of dgrad ``dy``, ``w`` and ``dx``.
+    """
 
     name: str
     alias: str  # the study's abbreviation
@@ -160,7 +166,7 @@ class Rung:
     atomic_additions: Callable[[Problem], int] = lambda p: 0  # atomicAdds to an output, which flush subnormal floats
     exceptions: tuple[str, ...] = ()  # what outputs may lose beyond the guarantee of the class, in words
     constant_symbol: str | None = None  # the __constant__ array that holds the filters, if launches do not take w
-    layout: str = "nchw"  # of input and output; nhwc has the channels innermost
+    layout: str = STUDY_LAYOUT  # of input and output; nhwc has the channels innermost
     prepare: tuple[Launch, ...] = ()  # reorder the filters into ``prepared`` arrays, once for a set of filters
     prepared: tuple[Array, ...] = ()  # independent of N
     maps: tuple[TensorMap, ...] = ()
@@ -171,11 +177,12 @@ class Rung:
     takes: tuple[str, ...] = ()  # features of a layer (alexconv.shapes.FEATURES) beyond the studies' contract
     time: Time | None = None  # by which ``auto`` compares it with others; None: it comes after those with one
     cpu_order: int = 0  # 1 for the first of its class that ``auto`` takes on the CPU, and so on; 0: it takes others
+    direction: str = FORWARD
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise ValueError(f"unknown precision {self.precision!r}: choose from {', '.join(PRECISIONS)}")
-        object.__setattr__(self, "refuses", refusing_features(self.takes, self.refuses))
+        object.__setattr__(self, "refuses", refusing_features(self.direction, self.takes, self.refuses))
         object.__setattr__(self, "dtype", self.dtype or PRECISIONS[self.precision].dtype)
 
     @property
@@ -202,18 +209,32 @@ class Rung:
             values[constant.name] = value if constant.matters(problem) else constant.default(problem)
         return values
 
+    def shape_of(self, array: str, conv: Conv, N: int) -> tuple[int, int, int, int]:
+        """An array of the layer in the rung's layout, by its name."""
+        first, channels, rows, columns = shape = conv.shape_of(array, N)
+        return (first, rows, columns, channels) if self.layout_of(array) == "nhwc" else shape
+
+    def layout_of(self, array: str) -> str:
+        """The order of an array's axes: filters, and their gradients, are ``[M][C][R][S]`` in every layout."""
+        return STUDY_LAYOUT if array in FILTERS else self.layout
+
     def x_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
-        """The input array in the rung's layout."""
-        return (N, conv.H, conv.W, conv.C) if self.layout == "nhwc" else conv.x_shape(N)
+        """The operand that comes image by image, in the rung's layout."""
+        return self.shape_of(conv.roles.x, conv, N)
+
+    def w_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
+        """The operand that comes as a whole, in the rung's layout."""
+        return self.shape_of(conv.roles.w, conv, N)
 
     def y_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """The output array in the rung's layout."""
-        return (N, conv.E, conv.F, conv.M) if self.layout == "nhwc" else conv.y_shape(N)
+        return self.shape_of(conv.roles.y, conv, N)
 
     def image_bytes(self, conv: Conv) -> dict[str, int]:
-        """Bytes of an image in the input x and in the output y."""
-        itemsize = np.dtype(self.dtype).itemsize
-        return {"x": prod(self.x_shape(conv, 1)) * itemsize, "y": prod(self.y_shape(conv, 1)) * itemsize}
+        """Bytes of an image in each array that has one, of input and output, by name."""
+        itemsize, roles = np.dtype(self.dtype).itemsize, conv.roles
+        arrays = (array for array in (roles.x, roles.w, roles.y) if array not in FILTERS)
+        return {array: prod(self.shape_of(array, conv, 1)) * itemsize for array in arrays}
 
     def unsuited(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run the rung, or None."""

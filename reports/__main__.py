@@ -9,6 +9,7 @@ from alexconv.options import exits_cleanly, program
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.reports.page import write
 from alexconv.reports.site import report_of
+from alexconv.shapes import FORWARD
 
 
 @exits_cleanly
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", metavar="NAME", help="which device's points, where the files hold several GPUs'")
     add_own(parser)
     options = parser.parse_args(arguments)
-    report = report_of(options.files, options.device, ladder_of(options))
+    report = report_of(options.files, options.device, ladder_of(options).of_direction(FORWARD))
     page = write(report, options.out)
     counts = len(report.pages), len(list(report.tables())), len(list(report.plots()))
     print("{}: {} pages, {} tables, {} figures".format(page, *counts))

@@ -26,7 +26,7 @@ from alexconv.reports.measurements import (
     Measured,
     card_of,
     fault_in,
-    is_uniform,
+    is_usual,
     kernels_alone,
     latest,
     layer_numbers,
@@ -511,7 +511,7 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record], 
     of_layers, together = [], {}
     for record in records:
         point = record["point"]
-        if not is_uniform(record):
+        if not is_usual(record):
             continue
         if point["workload"] == WORKLOAD and isinstance(point["layer"], int):
             of_layers.append(record)

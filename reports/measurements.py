@@ -18,7 +18,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.labels import changed_in, device_name
 from alexconv.records.statistics import Summary, summarize
-from alexconv.records.store import DATA, Record, Records, identity
+from alexconv.records.store import LATER_AXES, Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -504,10 +504,10 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
     name = device_named(device, [record for record, _ in of_layers], devices)
     keys = {key for key, header in devices.items() if device_name(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
-    of_uniform = [(record, file) for record, file in of_device if is_uniform(record)]
-    every, unusable = usable(of_uniform, records.headers, ladder)
-    if hard := len(of_device) - len(of_uniform):
-        unusable.append(f"{hard} points on data other than {UNIFORM}")
+    of_usual = [(record, file) for record, file in of_device if is_usual(record)]
+    every, unusable = usable(of_usual, records.headers, ladder)
+    if others := len(of_device) - len(of_usual):
+        unusable.append(f"{others} points on data other than {UNIFORM}, or of gradients")
     if not every:
         raise UsageError(f"the record files hold no usable points: {'; '.join(unusable[:3])}")
     points = chosen([point for point in every if at_study_batch(point)])
@@ -530,7 +530,7 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
         if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
     )
     headers += last_profiles(profiles, ladder)
-    last = devices[of_uniform[-1][0]["device"]]
+    last = devices[of_usual[-1][0]["device"]]
     shown, every = sorted(points, key=order), sorted(every, key=order)
     cards = {key: card_of(devices[key]) for key in keys}
     return Measurements(
@@ -553,9 +553,9 @@ def device_named(name: str | None, records: Sequence[Record], devices: Mapping[s
     return chosen
 
 
-def is_uniform(record: Record) -> bool:
-    """Whether a point has the data of tables and figures: uniform."""
-    return bool(record["point"].get(DATA, UNIFORM) == UNIFORM)
+def is_usual(record: Record) -> bool:
+    """Whether a point has the data and the direction of tables and figures: uniform, forward."""
+    return all(record["point"].get(axis, usual) == usual for axis, usual in LATER_AXES.items())
 
 
 def at_study_batch(point: Measured) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from alexconv.compiling.sources import source_files
-from alexconv.kernels.ladder import RUNGS, Ladder
+from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS, Ladder
 from alexconv.kernels.rung import FOLDER, Rung
 
 
@@ -15,7 +15,7 @@ def ladder_with(*rungs: Rung) -> Ladder:
 
 def planted(name: str | Rung, right: str, wrong: str, folder: Path) -> Rung:
     """A rung, or the ladder's of that name, with copies of its sources in which ``wrong`` replaces ``right``."""
-    rung, found = RUNGS[name] if isinstance(name, str) else name, 0
+    rung, found = ALL_DIRECTIONS.named[name] if isinstance(name, str) else name, 0
     for file in source_files(rung.path):
         text = file.read_text()
         found += right in text

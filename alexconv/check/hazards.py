@@ -217,7 +217,7 @@ def watch_rung(
     module = runtime.compile(bound.rung.path, bound.macros, bound.entries())
     program, images = HostProgram(module, bound), len(inputs.x)
     buffers = device_arrays(runtime, module, bound, inputs)
-    constant = {*bound.prepared_bytes(), "w", BIAS}
+    constant = {*bound.prepared_bytes(), bound.roles.w, BIAS}
     dependent = [buffer for name, buffer in buffers.items() if name not in constant]
     hazards: list[Hazard] = []
     failure: str | None = None
@@ -236,7 +236,7 @@ def watch_rung(
     for first, count in bound.micro_batches(images):
         maps: list[HostBuffer] = []
         run(bound.launches(count), program.arguments(first, count, buffers, maps), blocks)
-    y = buffers["y"].array(inputs.x.dtype, bound.rung.y_shape(bound.conv, images)).copy()
+    y = buffers[bound.roles.y].array(inputs.x.dtype, bound.rung.y_shape(bound.conv, images)).copy()
     # Without optimization some stores to shared memory go unseen.
     missing = UNINITIALISED if runtime.build == DEFINEDNESS else UNWRITTEN
     undefined = tuple(hazard for hazard in hazards if hazard.missing == missing)
@@ -245,7 +245,8 @@ def watch_rung(
 
 def device_arrays(runtime: HostRuntime, module: HostModule, bound: BoundRung, inputs: Inputs) -> dict[str, HostBuffer]:
     """A rung's arrays by name: its inputs, and NaN in all others."""
-    sizes = {**bound.piece_bytes(len(inputs.x)), "w": inputs.w.nbytes, **bound.prepared_bytes()}
+    roles = bound.roles
+    sizes = {**bound.piece_bytes(len(inputs.x)), roles.w: inputs.w.nbytes, **bound.prepared_bytes()}
     buffers = {name: runtime.allocate(size, name) for name, size in sizes.items()}
     for buffer in buffers.values():
         fill_with_nan(buffer.bytes)
@@ -253,7 +254,8 @@ def device_arrays(runtime: HostRuntime, module: HostModule, bound: BoundRung, in
         module.symbol(bound.rung.constant_symbol)[:] = inputs.w.reshape(-1).view(np.uint8)
     if inputs.bias is not None:
         buffers[BIAS] = runtime.allocate(inputs.bias.nbytes, BIAS)
-    for name, values in (("x", inputs.x), ("w", None if bound.rung.constant_symbol else inputs.w), (BIAS, inputs.bias)):
+    filters = None if bound.rung.constant_symbol else inputs.w
+    for name, values in ((roles.x, inputs.x), (roles.w, filters), (BIAS, inputs.bias)):
         if values is not None:
             buffers[name].array(values.dtype, values.shape)[:] = values
     return buffers

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from alexconv.cli.recorded_times import recorded_times
-from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.kernels.ladder import ALL_DIRECTIONS, Ladder
 from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
 from alexconv.precisions import PRECISIONS
-from alexconv.records.labels import changed_in, data_of, label_with, of_data
+from alexconv.records.labels import changed_in, label_with, particulars
 from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import Record
 
@@ -145,13 +145,13 @@ def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tupl
     return faster(fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs)) if pairs else NONE
 
 
-def show(console: Console, records: Sequence[Record], ladder: Ladder = LADDER) -> None:
-    """Prints a table for each workload, batch size and data set, a legend, and each reason for cells without times."""
+def show(console: Console, records: Sequence[Record], ladder: Ladder = ALL_DIRECTIONS) -> None:
+    """Prints a table for each workload, batch size, data set and direction, a legend, and each reason for no time."""
     width = min(console.width, WIDEST)
     groups: dict[tuple[str, int, str], list[Record]] = {}
     for record in records:
         point = record["point"]
-        groups.setdefault((point["workload"], point["N"], data_of(record)), []).append(record)
+        groups.setdefault((point["workload"], point["N"], particulars(point)), []).append(record)
     for group in groups.values():
         for line in matrix(group, lines_of(group, ladder), width):
             console.print(line, soft_wrap=True)
@@ -167,11 +167,11 @@ def timed(records: Iterable[Record]) -> bool:
 
 
 def matrix(records: Sequence[Record], lines: list[Line], width: int) -> Iterator[Text]:
-    """The table of one workload, batch size and data set, line by line, no wider than ``width`` if possible."""
+    """The table of one group, line by line, no wider than ``width`` if possible."""
     point = records[0]["point"]
     layers = sorted({layer for line in lines for layer in line.records})
     transfers = list(dict.fromkeys(record["point"]["transfer"] for record in records))
-    place = f"{point['workload']}, N={point['N']}{of_data(data_of(records[0]))}"
+    place = f"{point['workload']}, N={point['N']}{particulars(point)}"
     title = ", ".join([place, *(transfers if len(transfers) == 1 else [])])
     if timed(records):
         yield from time_table(f"{title}: kernel ms", lines, layers, width)
@@ -323,7 +323,8 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
     for (status, reason), same in by_reason.items():
         layers: dict[str, dict[int, None]] = {}
         for record in same:
-            label = label_with(record["point"]["rung"], changed_in(record)) + of_data(data_of(record))
+            name = label_with(record["point"]["rung"], changed_in(record))
+            label = name + particulars(record["point"], name)
             layers.setdefault(label, {})[record["point"]["layer"]] = None
         labels: dict[str, list[str]] = {}
         for label, numbers in layers.items():

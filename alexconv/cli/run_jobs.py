@@ -31,6 +31,7 @@ from alexconv.planning.points import (
     of_precisions,
     parse_batches,
     parse_constants,
+    parse_directions,
     parse_layers,
     parse_precisions,
     refuse_unused,
@@ -38,7 +39,7 @@ from alexconv.planning.points import (
     workload_named,
 )
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import Conv
+from alexconv.shapes import FORWARD, Conv
 
 AUTO = "auto"
 
@@ -125,17 +126,21 @@ def points_of_run(
     words = (options.rungs or ("" if options.mix else "all")).split(",")
     automatic = [word for word in words if is_automatic(word)]
     named = ",".join(word for word in words if word not in automatic)
-    rungs = of_precisions(choose_rungs(named, ladder) if named else [], precisions)
+    directions = parse_directions(options.direction)
+    rungs = of_precisions(choose_rungs(named, ladder, directions) if named else [], precisions)
     points = expand(batches_of(workload, layers, batches, data), rungs, transfers, source)
     if automatic and tuning:
         choice = tuning.rungs(executor, ladder, options.memory_budget)
-        for word, layer, N, precision in product(automatic, layers, batches, precisions or PRECISIONS):
-            for rung, constants in choice(workload.layer(layer), N, precision, contenders_in(word)):
+        for word, direction, layer, N, precision in product(
+            automatic, directions or [FORWARD], layers, batches, precisions or PRECISIONS
+        ):
+            conv = workload.layer(layer).toward(direction)
+            for rung, constants in choice(conv, N, precision, contenders_in(word)):
                 own = replace(source, tuned=constants)
                 points += expand(batches_of(workload, [layer], [N], data), [(rung, None)], transfers, own)
         points = list(dict.fromkeys(points))
     if not points and not options.mix:
-        raise UsageError("no rung is left: no rung of --rungs has a class of --precision")
+        raise UsageError("no rung is left: no rung of --rungs has a class of --precision and a --direction")
     refuse_unused(source.chosen, points)
     return points
 
@@ -154,7 +159,8 @@ def sequences_of_run(
     options: argparse.Namespace, ladder: Ladder, executor: Executor, source: ConstantSource, points: Sequence[Point]
 ) -> list[RungSequence]:
     """The layers of each rung as one graph, and the mix of rungs, where asked for; raises UsageError."""
-    sequences = rung_sequences(points) if options.together else []
+    forward = [point for point in points if point.direction == FORWARD]
+    sequences = rung_sequences(forward) if options.together else []
     if options.together and points and not sequences:
         raise UsageError("--together takes two layers or more")
     if options.mix:
@@ -162,5 +168,7 @@ def sequences_of_run(
             raise UsageError("--data: not with --mix")
         batches = parse_batches(options.N or str(executor.usual_batch))
         transfers = choose_transfers(options.transfer)
-        sequences += mixed(options.mix, workload_named(options.workload), batches, transfers, source, ladder)
+        sequences += mixed(
+            options.mix, workload_named(options.workload), batches, transfers, source, ladder.of_direction(FORWARD)
+        )
     return sequences

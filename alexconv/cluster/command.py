@@ -144,6 +144,8 @@ def run_batches(
     counts, file = parse_batches(options.shards), batches.file
     if few := [point for point in points if max(counts) > point.N]:
         raise UsageError(f"--shards {max(counts)}: {few[0].label()} has fewer images")
+    if sums := [point for point in points if point.conv.roles.sums_images]:
+        raise UsageError(f"--shards: {sums[0].label()} is a sum over all images, which shards would cut")
     known = {
         (identity(header["point"]), header["shards"], header["point_key"])
         for header in file.previous.headers.values()

@@ -8,6 +8,7 @@ from alexconv.errors import UsageError
 from alexconv.measuring.jobs import Job
 from alexconv.messages import Say
 from alexconv.planning.points import AnyPoint, LayerSequence, PeerPoint, Point, layer_range
+from alexconv.records.labels import particulars
 from alexconv.records.store import identity
 
 POINT_S, BYTES_PER_S = 1.5, 1e9  # rough cost of a point: seconds of sampling, and bytes checked per second
@@ -21,9 +22,9 @@ class Group:
 
     @property
     def label(self) -> str:
-        """What its points share: workload, layer, batch size and data."""
-        workload, layers, N, data = place(self.points[0])
-        return f"{workload} layer {layers} N={N}{'' if data == 'uniform' else f' {data}'}"
+        """What its points share: workload, layer, batch size, data and direction."""
+        workload, layers, N, more = place(self.points[0])
+        return f"{workload} layer {layers} N={N}{more}"
 
     @property
     def weight(self) -> float:
@@ -32,9 +33,9 @@ class Group:
 
 
 def place(point: AnyPoint) -> tuple[str, str, int, str]:
-    """Workload, layers, batch size and data."""
+    """Workload, layers, batch size, and data and direction as labels give them."""
     layers = layer_range(point.layers) if isinstance(point, LayerSequence) else str(point.layer)
-    return point.batch.workload, layers, point.N, point.batch.data
+    return point.batch.workload, layers, point.N, particulars(point.axes())
 
 
 def seconds(point: Point | PeerPoint) -> float:

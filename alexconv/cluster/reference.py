@@ -9,7 +9,7 @@ from alexconv.cpu_reference.cache import LayerData, blocks_missing, compute_bloc
 from alexconv.measuring.runner import data_of
 from alexconv.planning.points import PeerPoint, Point
 
-Needed = tuple[LayerData, int]  # and the number of images
+Needed = tuple[LayerData, int]  # and the number of images, or of other entries of the outputs' first axis
 
 
 class Computed(NamedTuple):
@@ -36,7 +36,7 @@ def places_of(points: Iterable[Point | PeerPoint], seed: int) -> list[Needed]:
     largest: dict[LayerData, int] = {}
     for point in points:
         of = data_of(point, seed)
-        largest[of] = max(largest.get(of, 0), point.N)
+        largest[of] = max(largest.get(of, 0), of.outputs(point.N))
     return list(largest.items())
 
 

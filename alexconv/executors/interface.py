@@ -1,4 +1,7 @@
-"""The interface of executors: everything that a run uses of one."""
+"""The interface of executors: everything that a run uses of one.
+
+Arrays have the roles of ``alexconv.shapes.Direction``: of dgrad, ``x`` is dy, and ``y`` is dx.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +21,7 @@ from alexconv.planning.layouts import STUDY, from_study, to_study
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
+from alexconv.shapes import DIRECTIONS
 
 Values = npt.NDArray[Any]
 
@@ -154,15 +158,21 @@ class OpenedRung:
         return self.in_study_layout(self.buffers.outputs(stale=stale))
 
     def turn(self, sign: int) -> None:
-        """Reverses the order of the images for the next runs and multiplies them by 1 or -1, in place."""
+        """Reverses the order of the images for the next runs and multiplies them by 1 or -1, in place.
+
+        Images that are summed with others of w stay in their order.
+        """
         x = self.buffers.x
+        if DIRECTIONS[self.rung.direction].sums_images:
+            x *= sign
+            return
         for first in range((len(x) + 1) // 2):  # a pair at a time: a batch may take half of the host's memory
             last = len(x) - 1 - first
             x[first], x[last] = sign * x[last], sign * x[first]
 
     def in_study_layout(self, y: Values) -> Values:
         """A view ``[N][M][E][F]`` of outputs in the rung's layout."""
-        return to_study(y, self.rung.layout)
+        return to_study(y, self.rung.layout_of(DIRECTIONS[self.rung.direction].y))
 
 
 @contextmanager
@@ -171,32 +181,34 @@ def open_rung(
 ) -> Iterator[OpenedRung]:
     """Compiles a planned rung and opens it on ``x [N][C][H][W]``, ``w [M][C][R][S]`` and ``bias [M]`` of any type.
 
+    Of a gradient, on its operands in these roles.
     A context; raises CompileError, MissingTool and OutOfMemory.
     """
-    rung = plan.bound.rung
+    rung, roles = plan.bound.rung, plan.bound.roles
     program = executor.load(plan.bound)
-    inputs = in_rung_layout(x, plan.bound)
-    del x  # a copy in the rung's layout replaces it
+    inputs, filters = (in_rung_layout(values, role, rung) for values, role in ((x, roles.x), (w, roles.w)))
+    del x, w  # copies in the rung's layout replace them
     added = () if bias is None else (bias.astype(rung.dtype, copy=False),)
-    buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, *added)
+    buffers = executor.open(program, plan, inputs, filters, transfer, *added)
     try:
         yield OpenedRung(rung, program, buffers)
     finally:
         buffers.close()
 
 
-def in_rung_layout(x: Values, bound: BoundRung) -> Values:
-    """Images ``[N][C][H][W]`` in a rung's type and layout; ``x`` itself if it has both."""
-    dtype, layout = bound.rung.dtype, bound.rung.layout
-    if x.dtype == dtype and layout == STUDY:
-        return x
-    inputs = np.empty(bound.rung.x_shape(bound.conv, len(x)), dtype)
+def in_rung_layout(values: Values, array: str, rung: Rung) -> Values:
+    """An array, by its name, in a rung's type and layout, from the study's; itself if it has both."""
+    dtype, layout = rung.dtype, rung.layout_of(array)
+    if values.dtype == dtype and layout == STUDY:
+        return values
+    first, channels, rows, columns = values.shape
+    ordered = np.empty(values.shape if layout == STUDY else (first, rows, columns, channels), dtype)
 
     def convert(images: slice) -> None:
-        inputs[images] = from_study(x[images].astype(dtype, copy=False), layout)
+        ordered[images] = from_study(values[images].astype(dtype, copy=False), layout)
 
-    each_block(convert, x, CHECKED_BYTES)
-    return inputs
+    each_block(convert, values, CHECKED_BYTES)
+    return ordered
 
 
 def fill_with_nan(values: Values) -> None:

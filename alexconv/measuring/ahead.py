@@ -22,6 +22,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.machine import cores
 from alexconv.measuring.runner import Runner, Skip
 from alexconv.planning.points import Kind, PeerPoint, Point
+from alexconv.shapes import FORWARD
 
 Tell = Callable[[str], None]  # gets a line that says what the run waits for
 PATIENCE = 1.0  # seconds between these lines
@@ -40,17 +41,18 @@ class Ahead:
 
     def __enter__(self) -> Self:
         compilers, reference = self._pools
-        layers: dict[tuple[str, int], Future[None]] = {}
+        layers: dict[object, Future[None]] = {}
         kernels: dict[BoundRung, Future[None]] = {}
         if self._runner.times_cpu:
-            for point in {(point.workload, point.layer): point for point in self._points}.values():
+            forward = (point for point in self._points if point.direction == FORWARD)
+            for point in {(point.workload, point.layer): point for point in forward}.values():
                 self._tell(f"timing the CPU on {point.workload} layer {point.layer}")
                 self._runner.time_cpu(point.workload, point.layer, point.conv)
         points = list(dict.fromkeys(self._points))
         for point in reversed(points) if self._runner.times else points:
             needs = self._needs[point] = []
             if not self._runner.beyond_host_memory(point):
-                place = point.workload, point.layer
+                place = point.batch if point.conv.roles.sums_images else (point.workload, point.layer, point.direction)
                 if place not in layers:
                     layers[place] = reference.submit(quietly, self._runner.compute_reference, point)
                 needs.append(layers[place])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from math import prod
@@ -13,7 +13,7 @@ import numpy as np
 from alexconv.code import code_of
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import FLOAT32, CachedReference, LayerData, ensure
-from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
+from alexconv.cpu_reference.reference import norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
 from alexconv.executors.host_memory import copied
@@ -21,14 +21,23 @@ from alexconv.executors.interface import Executor, OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.geometry import FLOAT
 from alexconv.parallel import each_block
-from alexconv.planning.checks import CHECKED_BYTES, NORMS, ExactBatch, Expected, MaxError, Outputs, exact_batch
+from alexconv.planning.checks import (
+    CHECKED_BYTES,
+    NORMS,
+    ExactBatch,
+    ExactSum,
+    Expected,
+    MaxError,
+    Outputs,
+    exact_batch,
+)
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import AnyPoint, Kind, PeerPoint, Point
 from alexconv.planning.transfers import transfer_named
 from alexconv.precisions import PRECISIONS, Bound
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
-from alexconv.shapes import Conv
+from alexconv.shapes import FORWARD, Conv
 
 FAILURES: dict[type[AlexconvError], str] = {
     CompileError: "compile-error",
@@ -50,7 +59,8 @@ THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown
 class Layer:
     """Inputs and reference of one layer, computed once for the largest batch of a run.
 
-    A shard's layer holds images ``first`` to N - 1 only.
+    A shard's layer holds images ``first`` to N - 1 only.  Of a gradient, the arrays of its direction in the same roles;
+    where outputs are sums over images, filters are in the place of the outputs' images.
     """
 
     of: LayerData
@@ -80,26 +90,25 @@ class Layer:
     @cached_property
     def reference(self) -> Values:
         """float32 ``[N][M][E][F]``, accumulated in float64."""
-        return self.compute_reference().read(self.first, self.N)
+        return self.compute_reference().read(self.first, self.of.outputs(self.N))
 
     def compute_reference(self) -> CachedReference:
         """Computes what the reference cache lacks."""
-        return ensure(self.of, self.N, first=self.first)
+        return ensure(self.of, self.of.outputs(self.N), first=self.first)
 
     @cached_property
     def norms(self) -> tuple[Values, Values]:
         """Norms of the patches ``[N][E][F]`` and of the filters ``[M]``."""
-        return patch_norms(self.conv, self.x), filter_norms(self.w, self.bias)
+        return norms(self.conv, self.x, self.w, self.bias)
 
     @cached_property
     def sums(self) -> Values:
         """Sums of |x| |w| of each output of the first SUMMED images, float32 ``[SUMMED][M][E][F]``."""
-        bias = None if self.bias is None else np.abs(self.bias)
-        return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64, bias)
+        return absolute_sums(self.conv, self.x, self.w, self.bias)
 
     def check(self, y: Outputs, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
         """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, and the tolerance for its data."""
-        bound = bound_on(self.of.data_set, precision, self.conv.K, atomic_additions)
+        bound = bound_on(self.of.data_set, precision, self.conv, self.N, atomic_additions)
         return self.error(y, bound), bound.factor
 
     @cached_property
@@ -128,7 +137,7 @@ class Layer:
         error, N = MaxError(), len(y)
         patches, filters = self.norms
         if bound.reach:
-            patches = patch_norms(self.conv, self.x[:N], bound.reach)
+            patches, _ = norms(self.conv, self.x[:N], self.w, self.bias, bound.reach)
         error.add(y, Expected(self.reference[:N], patches[:N], filters, self.sums[:N], self.conv.relu), bound)
         return error
 
@@ -152,8 +161,16 @@ class Skip(Exception):
     """The point cannot be run here; the text says why."""
 
 
+def absolute_sums(conv: Conv, x: Values, w: Values, bias: Values | None) -> Values:
+    """Sums of |x| |w| of each output of the first SUMMED images; of wgrad, of the first SUMMED filters."""
+    if conv.roles.sums_images:
+        M = SUMMED if conv.groups == 1 and conv.M > SUMMED else conv.M
+        return reference(replace(conv, M=M), np.abs(x), np.abs(w[:, :M]))[:SUMMED]
+    return reference(conv, np.abs(x[:SUMMED]), np.abs(w), None if bias is None else np.abs(bias))
+
+
 @lru_cache(maxsize=len(PRECISIONS))
-def exact_data(conv: Conv, N: int, precision: str, seed: int) -> ExactBatch:
+def exact_data(conv: Conv, N: int, precision: str, seed: int) -> ExactBatch | ExactSum:
     """N images of integers for a class, with the outputs that they must have."""
     return exact_batch(conv, N, PRECISIONS[precision], seed, reference)
 
@@ -164,11 +181,12 @@ def first_images(cut: Plan, images: int) -> Plan:
     return cut if images == cut.N else Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
 
 
-def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bound:
-    """The error bound of a class on a data set; for uniform data, the tolerance alone."""
+def bound_on(data: str, precision: str, conv: Conv, N: int, atomic_additions: int = 0) -> Bound:
+    """The error bound of a class for N images of a data set; for uniform data, the tolerance alone."""
+    K = conv.products(N)
     if data == UNIFORM:
         return Bound(PRECISIONS[precision].tolerance(K))
-    return PRECISIONS[precision].bound(K, DATA_SETS[data].kind, atomic_additions)
+    return PRECISIONS[precision].bound(K, DATA_SETS[data].kind_of(conv.direction), atomic_additions, conv.chain(N))
 
 
 def data_of(point: Point | PeerPoint, seed: int) -> LayerData:
@@ -178,7 +196,8 @@ def data_of(point: Point | PeerPoint, seed: int) -> LayerData:
     the range of fp16, has the rung's type from the start.
     """
     dtype = point.entry.dtype if point.kind is Kind.RUNG and point.data != UNIFORM else FLOAT32
-    return LayerData(point.workload, point.layer, point.conv, seed, point.data, dtype)
+    batch = point.N if point.conv.roles.sums_images else 0
+    return LayerData(point.workload, point.layer, point.conv, seed, point.data, dtype, batch)
 
 
 class Runner:
@@ -219,7 +238,7 @@ class Runner:
 
     @property
     def times_cpu(self) -> bool:
-        """Whether points are timed and compared with the CPU."""
+        """Whether points are timed and compared with the CPU, which computes the forward direction."""
         return self.times and self.settings.baseline
 
     def time_cpu(self, workload: str, number: int, conv: Conv) -> None:
@@ -237,7 +256,7 @@ class Runner:
                 if point.kind is Kind.RUNG:
                     self.plan(point)
                 if not self.beyond_host_memory(point):
-                    baselines = ["baselines"] if self.times_cpu else []
+                    baselines = ["baselines"] if self.times_cpu and point.direction == FORWARD else []
                     self.layer(point).make("x", "w", "reference", "norms", *baselines)
 
     def memory_budget(self) -> int:
@@ -262,8 +281,8 @@ class Runner:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         rung, bound = point.entry, point.bound(self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
-        promised = PRECISIONS[rung.precision].facts(point.conv.K)
-        conditions = point.data, rung.precision, point.conv.K, bound.atomic_additions
+        promised = PRECISIONS[rung.precision].facts(point.conv.products(point.N))
+        conditions = point.data, rung.precision, point.conv, point.N, bound.atomic_additions
         of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*conditions))]
         facts = self.executor.header(), self.settings.key(), self._code(point)
         return digest([compiled, launched, promised, *facts, point.transfer, *of_data])
@@ -288,7 +307,7 @@ class Runner:
         error shows every missing tap in every image.
         """
         quick = self.executor.measures or point.conv.macs(point.N) <= QUICK_MACS
-        if quick or not PRECISIONS[point.precision].tells_taps(point.conv.K):
+        if quick or not PRECISIONS[point.precision].tells_taps(point.conv.products(point.N)):
             return point.N
         return min(point.N, EXACT_IMAGES) if point.N > 1 else 0
 
@@ -341,7 +360,7 @@ class Runner:
                 return facts | {"samples": {}}
             if rung.order_varies:
                 facts["spread"] = spread(copied(outputs), opened.outputs)
-            if self.settings.baseline:
+            if self.settings.baseline and point.direction == FORWARD:
                 facts["cpu"] = layer.cpu_times(point.N)
             facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)
             facts["samples"] |= rounded(also(opened))

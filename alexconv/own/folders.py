@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.kernels.ladder import ALL_DIRECTIONS, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.own import SIGNATURE, SIGNATURES
 
@@ -126,7 +126,7 @@ def installed() -> list[str]:
 @cache
 def installed_ladder() -> Ladder:
     """The rungs of this package and of other packages; raises UsageError for a package whose entry point fails."""
-    ladder = LADDER
+    ladder = ALL_DIRECTIONS
     for point in of_packages():
         try:
             rungs: Sequence[Rung] = point.load()

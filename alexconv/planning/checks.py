@@ -21,9 +21,10 @@ import numpy as np
 
 from alexconv.parallel import each_block, each_image
 from alexconv.precisions import Bound, Precision
-from alexconv.shapes import Conv
+from alexconv.shapes import DGRAD, Conv
 
-Convolve = Callable[[Conv, np.ndarray, np.ndarray], np.ndarray]  # x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F]
+# Of a layer's operands and output in its direction: x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F].
+Convolve = Callable[[Conv, np.ndarray, np.ndarray], np.ndarray]
 
 MOST_BIAS = 8  # of exact inputs
 BASES, MOST_GROUPS = 2, 8  # images from which exact batches are made, and groups of their elements
@@ -46,7 +47,8 @@ class Outputs(Protocol):
 class Expected:
     """What outputs are compared with: reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
 
-    ``sums`` are those of |x| |w|, ``[N][M][E][F]`` of the first images.  ``rectified``: after ReLU.
+    ``sums`` are those of |x| |w|, ``[N][M][E][F]`` of the first images.  ``rectified``: after ReLU.  Patch norms may
+    have all four axes.  Gradients have the shape of theirs: of wgrad, filters are in the place of images.
     """
 
     reference: np.ndarray
@@ -136,13 +138,17 @@ def exact_inputs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Float32 input ``[N][C][H][W]`` and filters ``[M][C][R][S]`` whose sums are exact in the class, in any order.
 
-    Integers; if ``scaled``, times a power of two for each image and each filter.  No tap of a filter is zero, so a
-    missing tap shows wherever the input under it is not zero.
+    Integers; if ``scaled``, times powers of two along the output's first two axes.  No tap of a filter is zero, so a
+    missing tap shows wherever the input under it is not zero.  Of gradients, the operands in these roles.
     """
     x, w = exact_integers(conv, N, precision, seed)
     if not scaled:
         return x, w
     of_images, of_filters = precision.exact.powers
+    if conv.roles.sums_images:
+        return x * along_channels(conv, of_images, conv.C), w * along_channels(conv, of_filters, conv.M)
+    if conv.direction == DGRAD:
+        return x * scales(conv, of_images, N), w * along_channels(conv, of_filters, conv.C // conv.groups)
     return x * scales(conv, of_images, N), w * scales(conv, of_filters, conv.M)
 
 
@@ -151,14 +157,15 @@ def exact_integers(conv: Conv, N: int, precision: Precision, seed: int) -> tuple
     generator = np.random.default_rng(seed)
     exact = precision.exact
     most_sum = exact.sum - MOST_BIAS if conv.bias else exact.sum
-    w_most = max(1, min(3, most_sum // conv.K))
+    K, (x_shape, w_shape) = conv.products(N), (conv.shape_of(array, N) for array in (conv.roles.x, conv.roles.w))
+    w_most = max(1, min(3, most_sum // K))
     x_sum = most_sum // w_most  # largest sum of the absolute inputs of a patch
-    w = generator.integers(1, w_most + 1, conv.w_shape()) * generator.choice((-1, 1), conv.w_shape())
-    mean = 0.8 * x_sum / conv.K
+    w = generator.integers(1, w_most + 1, w_shape) * generator.choice((-1, 1), w_shape)
+    mean = 0.8 * x_sum / K
     most = max(1, min(exact.value, int(2 * mean)))
     if exact.nearby:  # the largest share an exponent with many: a lone one makes kernels use unrounded floats
         most = 2 ** ((most + 1).bit_length() - 1) - 1
-    x = generator.integers(-most, most + 1, conv.x_shape(N))
+    x = generator.integers(-most, most + 1, x_shape)
     x[generator.random(x.shape) >= mean / (most * (most + 1) / (2 * most + 1))] = 0
     while (excess := largest_sum(conv, np.abs(x))) > x_sum:
         x[generator.random(x.shape) > 0.95 * x_sum / excess] = 0
@@ -170,6 +177,11 @@ def scales(conv: Conv, powers: tuple[int, ...], count: int) -> np.ndarray:
     exponents = np.resize((0,) if conv.bias else powers, count)
     factors: np.ndarray = np.ldexp(1.0, exponents).astype(np.float32)
     return factors.reshape(-1, 1, 1, 1)
+
+
+def along_channels(conv: Conv, powers: tuple[int, ...], count: int) -> np.ndarray:
+    """Powers of two, in turn, along the second of four axes, ``[1][count][1][1]``, float32."""
+    return scales(conv, powers, count).reshape(1, -1, 1, 1)
 
 
 def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:
@@ -199,7 +211,7 @@ class ExactBatch:
 
     def images(self) -> np.ndarray:
         """The inputs ``[N][C][H][W]``."""
-        x = np.empty(self.conv.x_shape(len(self.signs)), np.float32)
+        x = np.empty((len(self.signs), *self.bases.shape[1:]), np.float32)
 
         def fill(image: int) -> None:
             np.multiply(self.bases[self.of_base[image]], self.signs[image][self.groups], out=x[image])
@@ -229,18 +241,50 @@ class ExactBatch:
         return replace(self, of_base=self.of_base[::-1], signs=sign * self.signs[::-1])
 
 
-def exact_batch(conv: Conv, N: int, precision: Precision, seed: int, convolve: Convolve) -> ExactBatch:
-    """N images on which a class is exact, BASES * 2**MOST_GROUPS of them different; ``convolve`` is the reference."""
+@dataclass(frozen=True, eq=False)
+class ExactSum:
+    """As ExactBatch, of outputs that are sums over the images."""
+
+    x: np.ndarray  # [N][C][H][W]
+    w: np.ndarray  # [N][M][E][F]
+    y: np.ndarray  # [M][C][R][S]
+    bias: None = None
+
+    def images(self) -> np.ndarray:
+        """The inputs ``[N][C][H][W]``."""
+        return self.x
+
+    def wrong(self, y: Outputs) -> int:
+        """How many outputs are not exact."""
+        return int((y[: len(self.y)] != self.y).sum())
+
+    def turned(self, sign: int) -> "ExactSum":
+        """The inputs times 1 or -1."""
+        return replace(self, x=sign * self.x, y=sign * self.y)
+
+
+def exact_batch(conv: Conv, N: int, precision: Precision, seed: int, convolve: Convolve) -> ExactBatch | ExactSum:
+    """N images on which a class is exact; ``convolve`` is the reference.
+
+    BASES * 2**MOST_GROUPS of them are different; all, where outputs are sums over them.
+    """
+    if conv.roles.sums_images:
+        x, w = exact_inputs(conv, N, precision, seed)
+        y = convolve(conv, x, w)
+        return ExactSum(nearby(x, precision, seed), nearby(w, precision, seed + 1), y)
     bases = min(N, BASES)
     x, w = exact_integers(conv, bases, precision, seed)
     of_a_base = -(-N // bases)  # images
     count = min(max(1, (of_a_base - 1).bit_length()), MOST_GROUPS)
     generator = np.random.default_rng(seed)
-    groups = generator.integers(0, count, conv.x_shape(1)[1:])
+    groups = generator.integers(0, count, x.shape[1:])
     patterns = np.resize(generator.permutation(2**count), of_a_base).repeat(bases)[:N]
     signs = (1 - 2 * (patterns[:, None] >> np.arange(count) & 1)).astype(np.float32)
     of_images, of_filters = precision.exact.powers
-    w = w * scales(conv, of_filters, conv.M)
+    if conv.direction == DGRAD:
+        w = w * along_channels(conv, of_filters, w.shape[1])
+    else:
+        w = w * scales(conv, of_filters, conv.M)
     parts = x[:, None] * (groups == np.arange(count)[:, None, None, None])  # [B][G][C][H][W]
     of_parts = convolve(replace(conv, bias=False, relu=False), parts.reshape(-1, *groups.shape), w)
     return ExactBatch(
@@ -263,7 +307,15 @@ def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:
 
 
 def largest_sum(conv: Conv, x: np.ndarray) -> int:
-    """The largest sum of a patch of ``x [N][C][H][W]``."""
+    """The largest sum of a patch of ``x [N][C][H][W]``; of gradients, of the values that an output is a sum of."""
+    if conv.direction == DGRAD:
+        of_pixels = np.zeros((len(x), *conv.padded), x.dtype)
+        for _, _, rows, columns in conv.taps():
+            of_pixels[:, rows, columns] += x.sum(axis=1)
+        return int(of_pixels[:, conv.top : conv.top + conv.H, conv.left : conv.left + conv.W].max())
+    if conv.roles.sums_images:
+        planes = np.pad(x.sum(axis=0), ((0, 0), conv.padding[:2], conv.padding[2:]))  # [C][H][W], with the padding
+        return max(int(planes[:, rows, columns].sum(axis=(1, 2)).max()) for _, _, rows, columns in conv.taps())
     (top, bottom, left, right), (apart, columns_apart) = conv.padding, conv.dilation
     sums = np.pad(x.sum(axis=1), ((0, 0), (top, bottom), (left, right)))  # [N][H][W], with the padding
     for axis, taps, step in ((1, conv.R, apart), (2, conv.S, columns_apart)):

@@ -56,8 +56,11 @@ def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int =
     """The fewest pieces that fit ``budget`` bytes, but not fewer than ``at_least`` if N allows.
 
     ``copies`` buffer sets are in memory together.  A rung's constant IMAGES_PER_PIECE bounds the pieces too.  If a
-    single image does not fit, constants that trade speed for memory are doubled until it does.  Raises DoesNotFit.
+    single image does not fit, constants that trade speed for memory are doubled until it does.  A batch whose outputs
+    are sums over its images is one piece.  Raises DoesNotFit.
     """
+    if bound.roles.sums_images:
+        return whole(bound, N, budget, at_least)
     while (needed := bound.device_bytes(1, copies)) > budget:
         problem = bound.problem(1)
         raised = {
@@ -75,6 +78,18 @@ def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int =
         most = min(most, bound.constants[IMAGES_PER_PIECE])
     images = ceil(N / max(ceil(N / most), min(at_least, N)))
     return Plan(bound, N, images, bound.device_bytes(images, copies))
+
+
+def whole(bound: BoundRung, N: int, budget: int, at_least: int) -> Plan:
+    """The batch as one piece; raises DoesNotFit."""
+    if min(at_least, N) > 1:
+        raise DoesNotFit(f"{bound.conv.direction} sums over the batch, which a transfer in pieces would cut")
+    if (needed := bound.device_bytes(N)) > budget:
+        raise DoesNotFit(
+            f"{bound.conv.direction} of {N} images needs {needed / MEBIBYTE:.1f} MiB of device memory in one piece, "
+            f"the budget is {budget / MEBIBYTE:.1f}"
+        )
+    return Plan(bound, N, N, needed)
 
 
 def plan_on(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum
 from itertools import product
@@ -11,19 +11,19 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from alexconv.data import DATA_SETS, UNIFORM, data_set
 from alexconv.errors import UsageError
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS, TRANSFER_ALIASES, Ladder
+from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS, TRANSFER_ALIASES, Ladder
 from alexconv.kernels.problem import H200, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.peers import Peer
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.precisions import PRECISIONS
-from alexconv.records.labels import changed_constants, label_of, of_data
-from alexconv.records.store import AXES, DATA
-from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.records.labels import changed_constants, label_of, particulars
+from alexconv.records.store import AXES, DATA, DIRECTION, LATER_AXES
+from alexconv.shapes import DIRECTIONS, FORWARD, WORKLOADS, Conv, Workload
 
 PAGEABLE = "pageable"
-ALL_LAYERS = "all"
+ALL_LAYERS = ALL_RUNGS = "all"
 _LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
 FAMILY = "family"  # before a family's name, as in family:igemm
@@ -40,13 +40,22 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Batch:
-    """N images of a layer, from a data set.  Points of the same batch share inputs and reference."""
+    """N images of a layer in a direction, from a data set.  Points of the same batch share inputs and reference."""
 
     workload: str
     layer: int
     conv: Conv
     N: int
     data: str = UNIFORM
+
+    @property
+    def direction(self) -> str:
+        """What is computed of the layer."""
+        return self.conv.direction
+
+    def toward(self, direction: str) -> "Batch":
+        """The layer's problem in a direction."""
+        return self if direction == self.direction else replace(self, conv=self.conv.toward(direction))
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,11 @@ class _OfBatch:
         return self.batch.data
 
     @property
+    def direction(self) -> str:
+        """What is computed of the layer."""
+        return self.batch.direction
+
+    @property
     def rung(self) -> str:
         """The name of what computes it, in a record the axis of this name."""
         return self.entry.name
@@ -95,7 +109,7 @@ class _OfBatch:
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it."""
-        axes = {axis: getattr(self, axis) for axis in (*AXES, DATA)}
+        axes = {axis: getattr(self, axis) for axis in (*AXES, *LATER_AXES)}
         return {**axes, "constants": dict(self.constants)}
 
     def changed(self) -> list[str]:
@@ -120,14 +134,16 @@ class Point(_OfBatch):
 
     @classmethod
     def with_defaults(cls, batch: Batch, rung: Rung, device: Device = H200) -> "Point":
-        """A rung with its defaults for a batch and a device."""
+        """A rung with its defaults for a batch and a device; the layer's problem is that of the rung's direction."""
+        batch = batch.toward(rung.direction)
         return cls(batch, rung, PAGEABLE, rung.resolve(batch.conv, {}, batch.N, device), device)
 
     @classmethod
-    def from_axes(cls, axes: Mapping[str, Any], ladder: Ladder = LADDER) -> "Point":
+    def from_axes(cls, axes: Mapping[str, Any], ladder: Ladder = ALL_DIRECTIONS) -> "Point":
         """The point of a record whose rung is of the ladder."""
         workload, number = WORKLOADS[axes["workload"]], axes["layer"]
         (batch,) = batches_of(workload, [number], [axes["N"]], [axes.get(DATA, UNIFORM)])
+        batch = batch.toward(axes.get(DIRECTION, FORWARD))
         return cls(batch, ladder.named[axes["rung"]], axes["transfer"], axes["constants"])
 
     def bound(self, device: Device) -> BoundRung:
@@ -200,8 +216,8 @@ class LayerSequence(Generic[Chosen]):
 
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        of = of_data(self.batch.data)
-        return f"{self.batch.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}{of}"
+        place = f"{self.batch.workload} layers {layer_range(self.layers)} N={self.N}"
+        return f"{place} {self.rung} {self.transfer}{particulars(self.axes())}"
 
     def points(self) -> list[Chosen]:
         """Each layer as a separate point."""
@@ -299,11 +315,20 @@ def choose_data(text: str) -> list[str]:
     return list(dict.fromkeys(data_set(word).name for word in words))
 
 
-def choose_rungs(text: str, ladder: Ladder = LADDER) -> list[Selected]:
+def parse_directions(text: str | None) -> list[str]:
+    """Directions from ``forward,wgrad``, none for None; raises UsageError."""
+    directions = text.split(",") if text else []
+    if unknown := set(directions) - set(DIRECTIONS):
+        raise UsageError(f"unknown direction {', '.join(sorted(unknown))}: choose from {', '.join(DIRECTIONS)}")
+    return list(dict.fromkeys(directions))
+
+
+def choose_rungs(text: str, ladder: Ladder = ALL_DIRECTIONS, directions: Sequence[str] = ()) -> list[Selected]:
     """Rungs by name, alias or family, or ``all``, each with the transfer that its alias implies, if any.
 
-    A name that a rung and a family share is the rung's; ``family:igemm`` is always the family.  Raises UsageError for
-    an unknown word.
+    Only those of these directions, if there are any; else ``all`` are those of the forward direction.  A name that a
+    rung and a family share is the rung's; ``family:igemm`` is always the family.  Raises UsageError for an unknown
+    word.
     """
     words = rungs_by_word(ladder)
     chosen: dict[tuple[str, str | None], Selected] = {}
@@ -312,7 +337,10 @@ def choose_rungs(text: str, ladder: Ladder = LADDER) -> list[Selected]:
             guess = f"; did you mean {' or '.join(near)}?" if (near := near_words(word, words)) else ":"
             families = ", ".join(sorted({rung.family for rung in ladder}))
             raise UsageError(f"unknown rung {word!r}{guess} alexconv run --list has all; families are {families}")
-        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in words[word]}
+        allowed = directions or ([FORWARD] if word == ALL_RUNGS else list(DIRECTIONS))
+        chosen |= {
+            (rung.name, transfer): (rung, transfer) for rung, transfer in words[word] if rung.direction in allowed
+        }
     return list(chosen.values())
 
 
@@ -323,7 +351,7 @@ def rungs_by_word(ladder: Ladder) -> dict[str, tuple[Selected, ...]]:
         families[rung.family] = (*families.get(rung.family, ()), (rung, None))
     named = ladder.named
     return {
-        "all": tuple((rung, None) for rung in ladder),
+        ALL_RUNGS: tuple((rung, None) for rung in ladder),
         **{f"{FAMILY}:{name}": rungs for name, rungs in families.items()},
         **families,
         **{alias: ((named[name], None),) for alias, name in ladder.aliases.items()},
@@ -353,7 +381,7 @@ def choose_transfers(text: str) -> list[Transfer]:
         raise UsageError(str(error)) from None
 
 
-def parse_constants(texts: Sequence[str], ladder: Ladder = LADDER) -> dict[str, list[int]]:
+def parse_constants(texts: Sequence[str], ladder: Ladder = ALL_DIRECTIONS) -> dict[str, list[int]]:
     """``NAME=V1,V2`` texts as lists of values by constant, without repeats; raises UsageError."""
     known = {constant.name for rung in ladder for constant in rung.constants}
     chosen: dict[str, list[int]] = {}
@@ -418,10 +446,18 @@ def expand(
     transfers: Sequence[Transfer],
     source: ConstantSource = DEFAULTS,
 ) -> list[Point]:
-    """Every combination once, in the order batch, rung, constants, transfer; raises UsageError for a bad constant."""
+    """Every combination once, in the order direction, batch, rung, constants, transfer.
+
+    Batches are those of the forward direction; points are in the directions of their rungs.  Raises UsageError for a
+    bad constant.
+    """
+    rungs, batches = list(rungs), list(batches)
+    directions = dict.fromkeys(rung.direction for rung, _ in rungs)
     points = (
         Point(batch, rung, transfer, constants, source.device)
-        for batch, (rung, own_transfer) in product(batches, rungs)
+        for direction in directions
+        for batch, (rung, own_transfer) in product((batch.toward(direction) for batch in batches), rungs)
+        if rung.direction == direction
         for constants in source.constants(rung, batch.conv, batch.N)
         for transfer in ([own_transfer] if own_transfer else [choice.name for choice in transfers])
     )

@@ -242,7 +242,7 @@ def steady_state(
 def _names(bound: BoundRung) -> tuple[str, ...]:
     rung = bound.rung
     arrays = [array.name for array in (*rung.scratch, *rung.prepared)]
-    return ("x", "w", "y", *arrays, *(tensor_map.name for tensor_map in rung.maps))
+    return (bound.roles.x, bound.roles.w, bound.roles.y, *arrays, *(tensor_map.name for tensor_map in rung.maps))
 
 
 def addresses(bound: BoundRung) -> dict[str, int]:
@@ -268,7 +268,7 @@ def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
 
 def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
     """Bytes of each array for ``images`` images, by its number in ``addresses``."""
-    sizes = bound.piece_bytes(images) | bound.prepared_bytes() | {"w": bound.filter_bytes()}
+    sizes = bound.piece_bytes(images) | bound.prepared_bytes() | {bound.roles.w: bound.filter_bytes(images)}
     return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
 
 

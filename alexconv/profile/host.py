@@ -33,7 +33,8 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     assert isinstance(executor, HostExecutor)
     rung, conv = point.entry, point.conv
     program: HostProgram = executor.load(plan.bound)
-    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images_per_piece), conv.w_shape()))
+    shapes = (shape(conv, plan.images_per_piece) for shape in (rung.x_shape, rung.w_shape))
+    x, w = (np.zeros(shape, rung.dtype) for shape in shapes)
     bias = np.zeros(conv.M, rung.dtype) if conv.bias else None
     opened = HostBuffers(executor.runtime, program, plan, x, w, bias=bias)
     opened.bring_in(0, plan.images_per_piece)

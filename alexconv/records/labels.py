@@ -4,7 +4,7 @@ from alexconv.data import UNIFORM
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
 from alexconv.kernels.rung import Rung
-from alexconv.records.store import DATA, Record
+from alexconv.records.store import DATA, LATER_AXES, Record
 from alexconv.shapes import WORKLOADS, Conv
 
 SEQUENCE_SUFFIX = "-together"  # ends the name of a sequence of layers
@@ -32,14 +32,14 @@ def changed_today(axes: Record, ladder: Ladder = LADDER) -> dict[str, int]:
     if (rung := ladder.named.get(axes["rung"])) is None:
         return {}
     conv = WORKLOADS[axes["workload"]].layer(axes["layer"])
-    return changed_constants(rung, axes["constants"], conv, axes["N"])
+    return changed_constants(rung, axes["constants"], conv.toward(rung.direction), axes["N"])
 
 
 def label_of(axes: Record, changed: Constants) -> str:
     """A recorded point in a few words: its axes, and the constants that differ from its rung's defaults."""
     rung = label_with(axes["rung"], changed)
-    data = of_data(axes.get(DATA, UNIFORM))
-    return f"{axes['workload']} layer {axes['layer']} N={axes['N']} {rung} {axes['transfer']}{data}"
+    place = f"{axes['workload']} layer {axes['layer']} N={axes['N']}"
+    return f"{place} {rung} {axes['transfer']}{particulars(axes, rung)}"
 
 
 def label_with(rung: str, changed: Constants) -> str:
@@ -53,9 +53,13 @@ def rung_label(rung: Rung, constants: Constants, conv: Conv) -> str:
     return label_with(rung.name, changed_constants(rung, constants, conv))
 
 
-def of_data(data: str) -> str:
-    """The data set's part of a label; empty for uniform data."""
-    return "" if data == UNIFORM else f" {data}"
+def particulars(axes: Record, beside: str = "") -> str:
+    """The data set and the direction in a label; empty for uniform data and the forward direction.
+
+    A direction with which the text ``beside`` begins, such as a rung's name, is not repeated.
+    """
+    values = [axes[axis] for axis, usual in LATER_AXES.items() if axes.get(axis, usual) != usual]
+    return "".join(f" {value}" for value in values if not beside.startswith(f"{value}-"))
 
 
 def data_of(record: Record) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.records.compressed import contents, plain, refuse_to_write
+from alexconv.shapes import FORWARD
 
 SCHEMA = 1
 SUM = "sum"
@@ -30,7 +31,9 @@ DIGITS = 16  # of a digest
 Record = dict[str, Any]
 _TEXTS = ("device", "host", "run", "name", "uuid", "backend", "cpu_model", "system", "command", "commit", "alexconv")
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
-DATA = "data"  # an axis that points of older records lack: they are of uniform data
+# Axes that points of older records lack, with the values that these have.
+DATA, DIRECTION = "data", "direction"
+LATER_AXES = {DATA: UNIFORM, DIRECTION: FORWARD}
 
 
 def digest(data: object) -> str:
@@ -40,8 +43,8 @@ def digest(data: object) -> str:
 
 def identity(point: Record) -> str:
     """The digest of a point's axes, constants included."""
-    data = point.get(DATA, UNIFORM)
-    return digest([*(point[axis] for axis in AXES), *([] if data == UNIFORM else [data])])
+    later = [point[axis] for axis, usual in LATER_AXES.items() if point.get(axis, usual) != usual]
+    return digest([*(point[axis] for axis in AXES), *later])
 
 
 @dataclass
@@ -142,7 +145,7 @@ def complete(record: Record) -> bool:
     if record["type"] not in ("point", "profile", "timeline"):
         return True
     point, samples = record.get("point"), record.get("samples", {})
-    if not isinstance(point, dict) or point.keys() - {DATA} != set(AXES):
+    if not isinstance(point, dict) or point.keys() - LATER_AXES.keys() != set(AXES):
         return False
     if not isinstance(point["rung"], str) or not isinstance(point["constants"], dict):
         return False

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum
 
-from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.records.labels import changed_in, data_of, label_with, of_data
+from alexconv.kernels.ladder import ALL_DIRECTIONS, Ladder
+from alexconv.records.labels import changed_in, label_with, particulars
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 
@@ -42,8 +42,9 @@ class Row:
 
 
 def label(record: Record) -> str:
-    """The rung of a record, with the constants that differ from its defaults, and the data unless they are uniform."""
-    return label_with(record["point"]["rung"], changed_in(record)) + of_data(data_of(record))
+    """The rung of a record, with the constants that differ from its defaults, and what is particular of its point."""
+    name = label_with(record["point"]["rung"], changed_in(record))
+    return name + particulars(record["point"], name)
 
 
 def row(record: Record) -> Row:
@@ -68,7 +69,7 @@ def row(record: Record) -> Row:
     )
 
 
-def rows(records: Iterable[Record], ladder: Ladder = LADDER) -> list[Row]:
+def rows(records: Iterable[Record], ladder: Ladder = ALL_DIRECTIONS) -> list[Row]:
     """Rows by workload, N, rung and transfer: the layers in order, then their sum where there are several."""
     places = {name: place for place, name in enumerate(ladder.named)}
 

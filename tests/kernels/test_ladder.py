@@ -12,13 +12,13 @@ import pytest
 from alexconv.compiling.sources import source_files
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.common.planes import outputs_per_thread
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder import ALIASES, ALL_DIRECTIONS, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, MAX_BLOCK, MICRO_BATCH, Rung, defines
 from alexconv.kernels.stages.ladder import STAGE_RUNGS
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import DIRECTIONS, WORKLOADS, Conv
 
 ALL_LAYERS = {
     f"{workload.name}-{number}": layer
@@ -46,12 +46,13 @@ STUDY = (
 STUDY_RUNGS = [rung for rung in LADDER if rung.alias in STUDY]
 
 each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+each_file = pytest.mark.parametrize("rung", ALL_DIRECTIONS, ids=lambda rung: rung.name)
 
 
 def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
     files = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.cu"))
-    assert sorted([*(rung.file for rung in LADDER), *{rung.file for rung in STAGE_RUNGS}]) == files
-    assert all(rung.path.parent.name == rung.family for rung in (*LADDER, *STAGE_RUNGS))
+    assert sorted([*(rung.file for rung in ALL_DIRECTIONS), *{rung.file for rung in STAGE_RUNGS}]) == files
+    assert all(rung.path.parent.name == rung.family for rung in (*ALL_DIRECTIONS, *STAGE_RUNGS))
 
 
 @pytest.mark.parametrize("table", [RUNGS, ALIASES, TRANSFER_ALIASES])
@@ -61,8 +62,9 @@ def test_the_ladder_is_read_only(table):
 
 
 def test_names_and_aliases_are_unique():
-    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES]
-    assert len(RUNGS) == len(ALIASES) == len(LADDER)
+    rungs, aliases = ALL_DIRECTIONS.named, ALL_DIRECTIONS.aliases
+    names = [*rungs, *aliases, *TRANSFER_ALIASES]
+    assert len(rungs) == len(aliases) == len(ALL_DIRECTIONS)
     assert len(names) == len(set(names))
     both = {rung.family for rung in LADDER} & {*names}  # such a word means the family
     assert all(RUNGS[word].family == word for word in both)
@@ -70,7 +72,7 @@ def test_names_and_aliases_are_unique():
 
 def test_a_rung_comes_after_its_parent():
     seen: set[str | None] = {None}
-    for rung in LADDER:
+    for rung in ALL_DIRECTIONS:
         assert rung.parent in seen, rung.name
         seen.add(rung.name)
 
@@ -83,7 +85,7 @@ def test_the_abbreviations_of_the_alexnet_study_all_resolve():
         assert transfer in TRANSFERS
 
 
-@each_rung
+@each_file
 def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
     text = rung.path.read_text()
     assert text.startswith(f"// {rung.name}: ")
@@ -91,13 +93,14 @@ def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
     assert rung.parent is None or re.search(rf"// Parent: {rung.parent}[ ,.:;]", opening)
 
 
-@each_rung
+@each_file
 def test_the_launches_are_the_files_kernels(rung: Rung):
     kernel = r'extern "C" __global__ void\s+(?:[A-Z]\w*\s+)?(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\)\s*\{'
     found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, all_uncommented(rung), re.DOTALL)}
     launches = (*rung.prepare, *rung.launches)
     assert found == {launch.entry: len(launch.args) for launch in launches}
-    passed = {"x", "w", "y", *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
+    roles = DIRECTIONS[rung.direction]
+    passed = {roles.x, roles.w, roles.y, *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
     read = {array.array for array in rung.maps}  # an array that a map describes need not be an argument too
     if rung.constant_symbol:  # the filters come in constant memory, not as an argument
         passed.remove("w")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, GRADIENTS, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, Rung
 from alexconv.shapes import WORKLOADS
@@ -13,7 +13,7 @@ from alexconv.shapes import WORKLOADS
 RUN = r"alexconv run --rungs (?P<rung>[\w-]+)(?: --workload (?P<workload>[\w-]+))? --layers (?P<layer>\d)(?: --N \d+)?"
 NEXT = r"[\w/]+\.cuh?\b"
 
-each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+each_rung = pytest.mark.parametrize("rung", ALL_DIRECTIONS, ids=lambda rung: rung.name)
 
 
 def opening(path: Path) -> list[str]:
@@ -55,15 +55,15 @@ def test_the_command_runs_this_rung_on_a_layer_that_it_takes(rung: Rung):
     match = re.fullmatch(RUN, line_of(rung.path, "Run"))
     assert match
     assert match["rung"] == rung.name
-    conv = WORKLOADS[match["workload"] or "alexnet"].layer(int(match["layer"]))
+    conv = WORKLOADS[match["workload"] or "alexnet"].layer(int(match["layer"])).toward(rung.direction)
     assert rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
-def test_reading_on_from_the_first_rung_reaches_every_family():
-    reached, waiting = set(), [RUNGS["direct"].path]
+def test_reading_on_from_the_first_rungs_reaches_every_family():
+    reached, waiting = set(), [RUNGS["direct"].path, GRADIENTS[0].path]
     while waiting:
         path = waiting.pop()
-        if path.suffix == ".cu" and path not in reached and path in {rung.path for rung in LADDER}:
+        if path.suffix == ".cu" and path not in reached and path in {rung.path for rung in ALL_DIRECTIONS}:
             reached.add(path)
             waiting += next_files(path)
-    assert {path.parent.name for path in reached} == {rung.family for rung in LADDER}
+    assert {path.parent.name for path in reached} == {rung.family for rung in ALL_DIRECTIONS}

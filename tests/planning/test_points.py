@@ -4,21 +4,27 @@ import re
 from dataclasses import replace
 
 import pytest
-from points import batch_of
+from points import batch_of, point_of
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS
+from alexconv.kernels.ladder import ALIASES, ALL_DIRECTIONS, GRADIENTS, LADDER, RUNGS
 from alexconv.kernels.problem import H200
+from alexconv.planning.peers import TORCH_PEERS
 from alexconv.planning.points import (
     ConstantSource,
+    PeerPoint,
+    Point,
     choose_rungs,
     choose_transfers,
     expand,
     parse_constants,
+    parse_directions,
     refuse_unused,
 )
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.records.labels import changed_in, rung_label
-from alexconv.shapes import WORKLOADS
+from alexconv.records.store import identity
+from alexconv.shapes import DIRECTIONS, WORKLOADS
 
 BATCH = batch_of("alexnet", 1, 1)
 
@@ -135,3 +141,29 @@ def test_defaults_are_those_of_the_device_and_count_as_unchanged():
     (elsewhere,) = expand(batches, rungs, transfers)
     assert 132 in elsewhere.constants.values()
     assert replace(point, device=H200).changed() != []
+
+
+def test_directions_choose_rungs_and_make_problems():
+    def of_directions(*directions):
+        return [rung.name for rung, _ in choose_rungs("all", directions=directions)]
+
+    assert of_directions(*DIRECTIONS) == list(ALL_DIRECTIONS.named)
+    assert of_directions() == list(LADDER.named)
+    assert of_directions("wgrad") == [rung.name for rung in GRADIENTS if rung.direction == "wgrad"]
+    assert names("wgrad-direct,direct") == ["wgrad-direct", "direct"]
+    batch = batch_of("alexnet", 3, 2)
+    forward, wgrad = expand([batch], choose_rungs("direct,wgrad-direct"), [TRANSFERS["pageable"]])
+    assert (forward.batch, forward.direction, wgrad.direction) == (batch, "forward", "wgrad")
+    assert Point.from_axes(wgrad.axes()) == wgrad
+    assert wgrad.label() == "alexnet layer 3 N=2 wgrad-direct pageable"
+    assert PeerPoint(wgrad.batch, TORCH_PEERS[0]).label().endswith("pageable wgrad")
+    with pytest.raises(UsageError, match="unknown direction backward: choose from forward, dgrad, wgrad"):
+        parse_directions("wgrad,backward")
+
+
+def test_points_of_older_records_are_forward():
+    axes = point_of(batch_of("alexnet", 3, 2), "direct").axes()
+    older = {name: value for name, value in axes.items() if name not in ("data", "direction")}
+    assert identity(older) == identity(axes)
+    assert Point.from_axes(older).direction == "forward"
+    assert identity({**axes, "direction": "dgrad"}) != identity(axes)

@@ -97,6 +97,6 @@ class Audit:
 
     def _suspect(self, when: str) -> None:
         y = self.watched.outputs()
-        turned = self.negated[(slice(None), *[None] * (y.ndim - 1))]
+        turned = np.broadcast_to(self.negated[(slice(None), *[None] * (y.ndim - 1))], y.shape)
         each_block(lambda block: np.negative(y[block], out=y[block], where=turned[block]), y, CHECKED_BYTES)
         self.suspects.append(Suspect(when, y))

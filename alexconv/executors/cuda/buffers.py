@@ -50,7 +50,7 @@ class CudaBuffers:
         self.x, self.w, self.bias = x, w, bias
         self.gpu, self.program, self.plan, self.transfer = gpu, program, plan, transfer
         self.driver, self.stream = gpu.driver, gpu.stream
-        self.conv, self.dtype = program.bound.conv, x.dtype
+        self.conv, self.roles, self.dtype = program.bound.conv, program.bound.roles, x.dtype
         self._allocations: list[tuple[Any, int, str]] = []
         self._on_host: list[Values] = []
         self._stale: set[str] = set()  # scratch arrays that ``fill`` leaves alone
@@ -82,6 +82,10 @@ class CudaBuffers:
         """An array full of NaN for the batch's outputs: first touches of its pages must not count as copying."""
         return filled_with_nan(self.host_array(self.program.bound.rung.y_shape(self.conv, self.plan.N)))
 
+    def of_piece(self, piece: tuple[int, int]) -> Values:
+        """A piece's outputs on the host: all of them, where they are sums over the images."""
+        return self.y if self.roles.sums_images else self.y[slice(*piece)]
+
     def check_guards(self) -> None:
         """Raises LaunchError if a kernel stored into a guard zone."""
         content = np.empty(GUARD_BYTES, np.uint8)
@@ -97,8 +101,8 @@ class CudaBuffers:
         All pieces share them.
         """
         constant = self.program.constant_filters
-        filters = self.allocate(w.nbytes, "w") if constant is None else constant
-        return {"w": filters, **self.prepared_set()}
+        filters = self.allocate(w.nbytes, self.roles.w) if constant is None else constant
+        return {self.roles.w: filters, **self.prepared_set()}
 
     def prepared_set(self) -> dict[str, int]:
         """Addresses of prepared arrays and of the bias."""
@@ -115,7 +119,7 @@ class CudaBuffers:
     def fill(self, pointers: dict[str, int], stream: Any) -> None:
         """Fills output and scratch arrays on the device with NaN, except stale ones."""
         for name, nbytes in self.bytes.items():
-            if name != "x" and name in pointers and name not in self._stale:
+            if name != self.roles.x and name in pointers and name not in self._stale:
                 self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
 
     def prepare(self, pointers: dict[str, int], stream: Any, *, fill: bool = False) -> None:
@@ -132,7 +136,7 @@ class CudaBuffers:
         sizes = {last - first for first, last in self.plan.pieces}
         images = min(sizes)
         watched = WatchedArrays(self.gpu, self.program.bound, pointers, images, self.allocate)
-        audit = Audit(watched, images, exact=not self.program.bound.rung.order_varies)
+        audit = Audit(watched, watched.items, exact=not self.program.bound.rung.order_varies)
         for images in sizes if self.program.bound.rung.maps else ():  # encodes the maps, which a capture forbids
             self.program.enqueue(images, pointers, self.stream)
         self.stream.synchronize()
@@ -165,7 +169,7 @@ class CudaBuffers:
 
     def leave_scratch(self, *, stale: bool) -> None:
         """Sets whether ``fill`` keeps the last run's values in scratch arrays."""
-        self._stale = self.bytes.keys() - {"x", "y"} if stale else set()
+        self._stale = self.bytes.keys() - {self.roles.x, self.roles.y} if stale else set()
 
     def audited(self) -> tuple[Record, list[Suspect]]:
         """See Buffers."""
@@ -217,15 +221,16 @@ class CopiedBuffers(CudaBuffers):
         for first, last in self.plan.pieces:
             start = self.gpu.mark(self.stream)
             if first == 0:
-                self.driver.memcpy_htod_async(self.pointers["w"], self.w, self.stream)
+                self.driver.memcpy_htod_async(self.pointers[self.roles.w], self.w, self.stream)
                 self.prepare(self.pointers, self.stream, fill=fill)
-            self.driver.memcpy_htod_async(self.pointers["x"], self.x[first:last], self.stream)
+            self.driver.memcpy_htod_async(self.pointers[self.roles.x], self.x[first:last], self.stream)
             copied_in = self.gpu.mark(self.stream)
             if fill:
                 self.fill(self.pointers, self.stream)
             self.program.enqueue(last - first, self.pointers, self.stream)
             computed = self.gpu.mark(self.stream)
-            self.driver.memcpy_dtoh_async(self.y[first:last], self.pointers["y"], self.stream)
+            outputs = self.of_piece((first, last))
+            self.driver.memcpy_dtoh_async(outputs, self.pointers[self.roles.y], self.stream)
             marks.append((start, copied_in, computed, self.gpu.mark(self.stream)))
         self.stream.synchronize()
         total = (perf_counter() - begin) * 1e3
@@ -244,7 +249,7 @@ class CopiedBuffers(CudaBuffers):
 
     def download(self) -> Values:
         """Copies the outputs of a batch in one piece to the host and returns them."""
-        self.driver.memcpy_dtoh_async(self.y, self.pointers["y"], self.stream)
+        self.driver.memcpy_dtoh_async(self.y, self.pointers[self.roles.y], self.stream)
         self.stream.synchronize()
         return self.y
 
@@ -364,7 +369,7 @@ class Pipeline:
             batch, lane = self.batches[batch_number], number % len(self.streams)
             stream, pointers = self.streams[lane], batch.set_of(lane)
             if batch_number not in filter_events:
-                self.gpu.driver.memcpy_htod_async(pointers["w"], batch.w, stream)
+                self.gpu.driver.memcpy_htod_async(pointers[batch.roles.w], batch.w, stream)
                 batch.prepare(pointers, stream, fill=fill)
                 filter_events[batch_number] = self.gpu.mark(stream)
             elif (batch_number, lane) not in ordered_lanes:
@@ -379,13 +384,13 @@ class Pipeline:
         """A piece's copies and kernels; the events before, between and after them."""
         first, last = batch.plan.pieces[piece]
         marks = [self.gpu.mark(stream)]
-        self.gpu.driver.memcpy_htod_async(pointers["x"], batch.x[first:last], stream)
+        self.gpu.driver.memcpy_htod_async(pointers[batch.roles.x], batch.x[first:last], stream)
         marks.append(self.gpu.mark(stream))
         if fill:
             batch.fill(pointers, stream)
         batch.program.enqueue(last - first, pointers, stream)
         marks.append(self.gpu.mark(stream))
-        self.gpu.driver.memcpy_dtoh_async(batch.y[first:last], pointers["y"], stream)
+        self.gpu.driver.memcpy_dtoh_async(batch.of_piece((first, last)), pointers[batch.roles.y], stream)
         return [*marks, self.gpu.mark(stream)]
 
     def timeline(self) -> list[Record]:
@@ -423,7 +428,7 @@ class ManagedBuffers(CudaBuffers):
         self.prefetches = self.transfer.prefetches
         constant = self.program.constant_filters
         self.in_constant_memory = constant is not None
-        filters = {"w": self.w.ctypes.data if constant is None else constant, **self.prepared_set()}
+        filters = {self.roles.w: self.w.ctypes.data if constant is None else constant, **self.prepared_set()}
         self.scratch = self.buffer_set([array.name for array in self.program.bound.rung.scratch], filters)
 
     def _managed(self, shape: tuple[int, ...]) -> Values:
@@ -457,11 +462,12 @@ class ManagedBuffers(CudaBuffers):
             for values in (self.x, self.w, self.y):
                 self.prefetch(values, to_device=True)
         if self.in_constant_memory:
-            self.driver.memcpy_dtod_async(self.scratch["w"], self.w.ctypes.data, self.w.nbytes, self.stream)
+            self.driver.memcpy_dtod_async(self.scratch[self.roles.w], self.w.ctypes.data, self.w.nbytes, self.stream)
         self.prepare(self.scratch, self.stream, fill=fill)
         moved = self.gpu.mark(self.stream)
         for first, last in self.plan.pieces:
-            pieces = {"x": self.x[first:last].ctypes.data, "y": self.y[first:last].ctypes.data}
+            outputs = self.of_piece((first, last))
+            pieces = {self.roles.x: self.x[first:last].ctypes.data, self.roles.y: outputs.ctypes.data}
             self.program.enqueue(last - first, self.scratch | pieces, self.stream)
         computed = self.gpu.mark(self.stream)
         if self.prefetches:

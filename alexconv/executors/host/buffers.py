@@ -86,22 +86,22 @@ class HostBuffers:
         bias: Values | None = None,
     ) -> None:
         self.program, self.plan, self.x, self.dtype = program, plan, x, x.dtype
-        bound, rung = program.bound, program.bound.rung
+        bound, rung, roles = program.bound, program.bound.rung, program.bound.roles
         prepared = bound.prepared_bytes()
-        sizes = {**bound.piece_bytes(plan.images_per_piece), "w": w.nbytes, **prepared}
+        sizes = {**bound.piece_bytes(plan.images_per_piece), roles.w: w.nbytes, **prepared}
         if bias is not None:
             sizes[BIAS] = bias.nbytes
         self.buffers = {name: executor.allocate(size, name) for name, size in sizes.items()}
-        self.inputs = {"x", "w", *prepared} | ({BIAS} & sizes.keys())  # never written by a piece's launches
+        self.inputs = {roles.x, roles.w, *prepared} | ({BIAS} & sizes.keys())  # never written by a piece's launches
         if rung.constant_symbol:
             program.module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
         else:
-            self.buffers["w"].array(w.dtype, w.shape)[:] = w
+            self.buffers[roles.w].array(w.dtype, w.shape)[:] = w
         if bias is not None:
             self.buffers[BIAS].array(bias.dtype, bias.shape)[:] = bias
         for name in prepared:
             fill_with_nan(self.buffers[name].bytes)
-        with self.buffers["x"].read_only(), self.buffers["w"].read_only():
+        with self.buffers[roles.x].read_only(), self.buffers[roles.w].read_only():
             program.prepare(self.buffers)
         self.y = np.empty(rung.y_shape(bound.conv, plan.N), self.dtype)
 
@@ -115,16 +115,18 @@ class HostBuffers:
                     stack.enter_context(self.buffers[name].read_only())
                 self.program.run(last - first, self.buffers)
             shape = bound.rung.y_shape(bound.conv, last - first)
-            self.y[first:last] = self.buffers["y"].array(self.dtype, shape)
+            of_piece = self.y if bound.roles.sums_images else self.y[first:last]
+            of_piece[:] = self.buffers[bound.roles.y].array(self.dtype, shape)
         return self.y
 
     def bring_in(self, first: int, last: int, *, stale: bool = False) -> None:
         """Copies a piece's images in, and fills output and, unless ``stale``, scratch arrays with NaN."""
+        roles = self.program.bound.roles
         for name, buffer in self.buffers.items():
-            if name == "y" or (name not in self.inputs and not stale):
+            if name == roles.y or (name not in self.inputs and not stale):
                 fill_with_nan(buffer.bytes)
         shape = self.program.bound.rung.x_shape(self.program.bound.conv, last - first)
-        self.buffers["x"].array(self.dtype, shape)[:] = self.x[first:last]
+        self.buffers[roles.x].array(self.dtype, shape)[:] = self.x[first:last]
 
     def measure(self, seconds: float) -> Samples:
         """No figures."""

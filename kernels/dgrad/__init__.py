@@ -1,0 +1,1 @@
+"""Gradients of the input: gathered from the outputs, scattered with atomics."""
