@@ -77,7 +77,7 @@ def convolve(conv: Conv, x: Values, w: Values, dtype: DTypeLike, bias: Values | 
     return y
 
 
-def with_border(conv: Conv, x: Values) -> Values:
+def with_border(conv: Conv, x: NDArray[Any]) -> NDArray[Any]:
     """Planes ``[N][C][H][W]`` with the layer's padding in memory; ``x`` itself where it has none."""
     top, bottom, left, right = conv.padding
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))) if any(conv.padding) else x

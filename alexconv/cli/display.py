@@ -158,7 +158,7 @@ def outcome(record: Record) -> str:
 def listing(console: Console, ladder: Ladder, *, as_json: bool) -> None:
     """Prints all rungs by family or, with ``as_json``, as a JSON array on standard output."""
     if as_json:
-        fields = ("name", "alias", "family", "parent", "precision", "idea", "file", "gpu_only")
+        fields = ("name", "alias", "family", "direction", "parent", "precision", "idea", "file", "gpu_only")
         rungs = [{name: getattr(rung, name) for name in fields} for rung in ladder]
         for entry, rung in zip(rungs, ladder, strict=True):
             entry["constants"] = [constant.name for constant in rung.constants]

@@ -18,7 +18,7 @@ from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
 from alexconv.executors.cuda import device
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER
 from alexconv.measuring import runner as runner_module
 from alexconv.records.store import read
 
@@ -57,8 +57,8 @@ def test_json_goes_to_standard_output_alone(tmp_path):
 
 def test_list_as_json_has_every_rung():
     rungs = json.loads(run("--list", "--json").stdout)
-    assert [rung["name"] for rung in rungs] == [rung.name for rung in LADDER]
-    assert all({"alias", "family", "precision", "idea", "file", "gpu_only"} <= set(rung) for rung in rungs)
+    assert [rung["name"] for rung in rungs] == list(ALL_DIRECTIONS.named)
+    assert all({"alias", "family", "direction", "precision", "idea", "file", "gpu_only"} <= set(rung) for rung in rungs)
 
 
 def test_list_and_dry_run_run_nothing(tmp_path):

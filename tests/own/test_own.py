@@ -16,7 +16,7 @@ from alexconv import new, run
 from alexconv.accuracy import __main__ as accuracy
 from alexconv.check import __main__ as check
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.own import folders
 from alexconv.own.wrapping import wrapped
 from alexconv.predict import __main__ as predict
@@ -159,7 +159,7 @@ def test_packages_bring_rungs(folder, monkeypatch):
     monkeypatch.setattr(EntryPoint, "load", lambda self: [rung])
     monkeypatch.setattr(folders, "of_packages", lambda: (point,))
     installed_ladder = folders.installed_ladder.__wrapped__  # the other is cached for the process
-    assert installed_ladder() == (*LADDER, rung)
+    assert installed_ladder() == (*ALL_DIRECTIONS, rung)
     assert "my-conv" not in RUNGS
     monkeypatch.setattr(EntryPoint, "load", lambda self: 1 / 0)
     with pytest.raises(UsageError, match="theirs"):
@@ -171,8 +171,8 @@ def test_a_ladder_with_own_rungs_is_another_value(folder):
         folders.ladder_of(run.parser().parse_args(words))
         for words in (["--kernel", str(COURSE), "--ladder", str(folder)], [])
     )
-    assert [rung.name for rung in own[len(LADDER) :]] == ["course", "my-conv"]
-    assert usual == LADDER == own[: len(LADDER)]
+    assert [rung.name for rung in own[len(ALL_DIRECTIONS) :]] == ["course", "my-conv"]
+    assert usual == ALL_DIRECTIONS == own[: len(ALL_DIRECTIONS)]
     assert {"course", "my-conv"}.isdisjoint(RUNGS)
 
 
