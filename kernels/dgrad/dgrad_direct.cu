@@ -13,7 +13,6 @@
 #include "../common/padding.cuh"
 
 constexpr int THREADS = 256;
-constexpr int GROUP_C = C / GROUPS, GROUP_M = M / GROUPS;  // channels and filters of a group
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     dgrad_direct(const float* __restrict__ dy,  // [N][M][E][F]
