@@ -311,12 +311,14 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
     done = run_shown(say, options, todo, requested.runner, lambda record: file.point({**headers, **record}), conclude)
     environment.write_end(file, headers, done, len(previous))
     status = conclude(done)
-    if options.predict:
-        from alexconv.predict.tables import predict_run
+    try:
+        if options.predict:
+            from alexconv.predict.tables import predict_run
 
-        predict_run(say, requested.points, executor.device, file, headers)
-    if options.share:
-        say_shared(say, share(options.out))
+            predict_run(say, requested.points, executor.device, file, headers)
+    finally:  # measurements are shared with predictions or, where there are none, without
+        if options.share:
+            say_shared(say, share(options.out))
     return status
 
 

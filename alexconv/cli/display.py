@@ -217,6 +217,14 @@ def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
         yield "One row per point: --verbose"
 
 
+def nothing_ran(records: Sequence[Record], *, measures: bool) -> Iterator[str]:
+    """Why every point was skipped, and what would help; nothing if one was not."""
+    if records and all(record["status"] == "skipped" for record in records):
+        reasons = "; ".join(dict.fromkeys(str(record["reason"]) for record in records))
+        on_cpu = "; what needs another GPU is verified on the CPU: --backend host" if measures else ""
+        yield f"Nothing ran: {reasons}; other rungs: alexconv run --list{on_cpu}"
+
+
 @dataclass(frozen=True)
 class Conclusion:
     """The end of a run: its tables, what to do next, and its exit status.
@@ -242,6 +250,8 @@ class Conclusion:
         for point, record in shown:
             if isinstance(point, LayerSequence):
                 say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
+        for line in nothing_ran(records, measures=self.measures):
+            say.print(line, soft_wrap=True, markup=False)
         for line in next_steps(options.out, measures=self.measures, verbose=options.verbose):
             say.print(line, soft_wrap=True, markup=False)
         say.print(f"{plural(len(done), 'point')}: {counted(done)}")

@@ -45,13 +45,42 @@ def find_nvcc() -> str:
 @cache
 def nvcc_version() -> str:
     """Release of nvcc, such as ``13.0.88``; raises MissingTool."""
-    text = subprocess.run(
-        [find_nvcc(), "--version"], capture_output=True, text=True, errors="replace", check=False
-    ).stdout
-    match = re.search(r"V(\d+\.\d+\.\d+)", text)
+    match = re.search(r"V(\d+\.\d+\.\d+)", _answer("--version"))
     if not match:
         raise MissingTool(f"{find_nvcc()} does not answer with a version: is the CUDA toolkit complete?")
     return match[1]
+
+
+@cache
+def capabilities() -> tuple[tuple[int, int], ...]:
+    """The compute capabilities that nvcc compiles for, in order; empty if it does not list them (before CUDA 11)."""
+    names = re.findall(r"compute_(\d+)(\d)$", _answer("--list-gpu-arch"), re.MULTILINE)
+    return tuple(sorted((int(major), int(minor)) for major, minor in names))
+
+
+def _answer(question: str) -> str:
+    done = subprocess.run([find_nvcc(), question], capture_output=True, text=True, errors="replace", check=False)
+    return done.stdout
+
+
+def refuse_unfit(name: str, capability: tuple[int, int], driver: int) -> None:
+    """Raises MissingTool if nvcc does not compile for a GPU, or for a driver's CUDA version (12040 for 12.4).
+
+    A driver runs machine code of all toolkits of its major version and of earlier ones (CUDA Compatibility, NVIDIA).
+    """
+    known, version, own = capabilities(), nvcc_version(), "{}.{}".format(*capability)
+    if known and capability not in known:
+        wanted = "an older" if capability < known[0] else "a newer"
+        raise MissingTool(
+            f"nvcc {version} does not compile for the {name} (compute capability {own}): name the nvcc of {wanted} "
+            "CUDA toolkit in NVCC, or use --backend host"
+        )
+    major, minor = driver // 1000, driver % 1000 // 10
+    if major < int(version.partition(".")[0]):
+        raise MissingTool(
+            f"the NVIDIA driver is too old for nvcc {version}, it has CUDA {major}.{minor}: update the driver, or name "
+            f"the nvcc of a CUDA {major} toolkit in NVCC; or use --backend host"
+        )
 
 
 def arch_name(compute_capability: tuple[int, int]) -> str:

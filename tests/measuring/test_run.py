@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from processes import in_process
 
 from alexconv import run as run_module
+from alexconv.compiling import nvcc
 from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
 from alexconv.executors.cuda import device
@@ -232,6 +234,58 @@ def test_a_gpu_number_out_of_range_is_refused(monkeypatch):
     for number in (-1, 2):
         with pytest.raises(MissingTool, match=f"no CUDA device {number}"):
             CudaExecutor(number)
+
+
+def test_where_nothing_applies_the_run_says_why_and_what_helps(tmp_path):
+    done = run("--rungs", "wgmma-floats,direct", "--layers", "1", "--dry-run", "--backend", "host")
+    assert "Nothing ran" not in done.stdout
+    done = run(
+        "--rungs", "wgmma-floats", "--layers", "1", "--N", "1", "--backend", "host", "--out", tmp_path / "r.jsonl"
+    )
+    assert done.returncode == 0
+    assert re.search(r"^Nothing ran: .+; other rungs: alexconv run --list$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "says"),
+    [
+        (
+            (6, 1),
+            13000,
+            r"nvcc 13\.0\.88 does not compile for the NVIDIA Card \(.* 6\.1\): .* an older CUDA toolkit",
+        ),
+        (
+            (12, 9),
+            13000,
+            r"does not compile for the NVIDIA Card \(.* 12\.9\): .* a newer CUDA toolkit",
+        ),
+        (
+            (7, 5),
+            12040,
+            r"the NVIDIA driver is too old for nvcc 13\.0\.88, it has CUDA 12\.4: update the driver",
+        ),
+    ],
+)
+def test_a_card_or_driver_that_does_not_suit_nvcc_is_one_line_and_the_cpu_takes_over(
+    tmp_path, monkeypatch, capsys, capability, driver, says
+):
+    answers = 'case "$1" in --version) echo V13.0.88;; *) printf "compute_75\\ncompute_90\\ncompute_121\\n";; esac'
+    (program := tmp_path / "nvcc").write_text(f"#!/bin/sh\n{answers}\n")
+    program.chmod(0o755)
+    card = SimpleNamespace(compute_capability=lambda: capability, name=lambda: "NVIDIA Card")
+    devices = type("Device", (), {"count": staticmethod(lambda: 1), "__new__": lambda cls, number: card})
+    stand_in = SimpleNamespace(Device=devices, get_driver_version=lambda: driver)
+    monkeypatch.setattr(device, "import_driver", lambda: stand_in)
+    monkeypatch.setattr(device, "require_bindings", lambda what: None)
+    monkeypatch.setattr(nvcc, "find_nvcc", lambda: str(program))
+    for cached in (nvcc.nvcc_version, nvcc.capabilities):
+        monkeypatch.setattr(nvcc, cached.__name__, cached.__wrapped__)
+    with pytest.raises(MissingTool, match=says):
+        CudaExecutor()
+    assert run_module.main(["--rungs", "direct", "--layers", "1", "--dry-run"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("backend host: ")
+    assert re.search(says, first)
 
 
 def test_a_reader_that_stops_early_is_no_error():

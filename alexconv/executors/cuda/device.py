@@ -46,7 +46,10 @@ def import_driver() -> Any:
 
 
 class CudaDevice:
-    """A GPU with its context and one stream.  Raises MissingTool without driver or device, or without cuda-bindings."""
+    """A GPU with its context and one stream.
+
+    Raises MissingTool without driver or device, without cuda-bindings, and without an nvcc that suits both.
+    """
 
     sustained = 0.0  # seconds of back-to-back runs before kernels are timed again; 0: not at all
 
@@ -58,6 +61,7 @@ class CudaDevice:
         self.number = number
         self._device = self.driver.Device(number)
         self.capability: tuple[int, int] = self._device.compute_capability()
+        nvcc.refuse_unfit(self._device.name(), self.capability, self.driver.get_driver_version())
         self.arch = nvcc.arch_name(self.capability)
         self.has_pdl = self.capability >= PDL_SINCE
         self._pushed = self._device.retain_primary_context()
