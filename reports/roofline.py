@@ -12,9 +12,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from alexconv.errors import UsageError
+from alexconv.kernels.geometry import HOPPER
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.precisions import PRECISIONS
+from alexconv.predict.gpu import WARP, Gpu, of_device
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
@@ -25,7 +28,8 @@ from alexconv.reports.style import canvas, look
 ROOM = 2.0  # how far the axes extend beyond the points, as a factor
 CLOSE = 1.1  # roofs closer than this factor look like one
 CUDA, TENSOR = "CUDA cores", "tensor cores"
-MEASURED, STATED = "measured", "data sheet"
+SCHEDULERS = 4  # of a multiprocessor
+MEASURED, STATED, DESCRIBED = "measured", "data sheet", "the model's description"
 
 
 @dataclass(frozen=True)
@@ -45,18 +49,63 @@ class Roof:
 
 
 def roofs(ceilings: Record | None, device: Record, ladder: Ladder = LADDER) -> list[Roof]:
-    """All known roofs of a device: measured ones, else the data sheet's.
+    """All known roofs of a device: measured ones, else the data sheet's, else those of the model's description.
 
     Rungs that take several tensor-core products per multiply-add have a roof that much lower.
     """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
     stated = DATA_SHEET.get(str(device.get("name")), {})
     known: list[Roof] = []
+    gpu = description(device)
     for unit, name, products in sorted({kind for rung in ladder if (kind := kind_of(rung))}):
-        source = MEASURED if name in measured else STATED
-        rate = measured.get(name, stated.get(name) if unit == TENSOR else None)
+        sources = (
+            (MEASURED, measured.get(name)),
+            (STATED, stated.get(name) if unit == TENSOR else None),
+            (DESCRIBED, described_rate(gpu, unit, name) if gpu else None),
+        )
+        source, rate = next(((source, rate) for source, rate in sources if rate), (STATED, None))
         known += [Roof(unit, name, products, rate / products, source)] if rate else []
     return known
+
+
+def description(device: Record) -> Gpu | None:
+    """The model's description of a device, if it has one."""
+    try:
+        return of_device(str(device.get("name")))
+    except UsageError:
+        return None
+
+
+def described_rate(gpu: Gpu, unit: str, factors: str) -> float | None:
+    """FLOP/s of a unit from the model's cycles: each scheduler's instructions, or a warpgroup's products."""
+    cycles = gpu.values["cycles_per_warp_instruction"]
+    per_cycle = {
+        (CUDA, "fp32"): 2 * SCHEDULERS * WARP / cycles["fma"],
+        (CUDA, "half"): 2 * SCHEDULERS * WARP * 2 / cycles["half"],  # pairs
+        (TENSOR, "fp16"): 2 * SCHEDULERS * 16 * 8 * 16 / cycles["hmma_f16"],
+        (TENSOR, "tf32"): 2 * SCHEDULERS * 16 * 8 * 8 / cycles["hmma_tf32"],
+    }
+    if gpu.capability[0] == HOPPER[0]:
+        columns = cycles["hgmma_columns_per_cycle"]
+        per_cycle |= {(TENSOR, "fp16"): 2 * columns * 64 * 16, (TENSOR, "tf32"): 2 * columns * 64 * 8}
+    rate = per_cycle.get((unit, factors))
+    return rate * gpu.multiprocessors * gpu.clock_hz if rate else None
+
+
+def copy_rate(ceilings: Record | None, device: Record) -> float | None:
+    """Bytes per second of device memory: measured, else of the model's description."""
+    if ceilings:
+        return float(ceilings["copy_bytes_per_s"])
+    gpu = description(device)
+    return float(gpu["device.dram_bytes_per_s"]) if gpu else None
+
+
+def share_of_roofline(point: Measured, roof: Roof | None, bytes_per_s: float | None) -> float | None:
+    """A point's rate in percent of the lower of two roofs, the memory's at minimum traffic and its unit's."""
+    flops, ms = 2 * point.conv.macs(point.N), point.median("kernel")
+    if not (roof and bytes_per_s and ms):
+        return None
+    return 100 * flops / ms * MS / min(roof.rate, bytes_per_s * flops / point.compulsory_bytes)
 
 
 def kind_of(rung: Rung) -> tuple[str, str, int] | None:
@@ -84,8 +133,7 @@ def intensity_drawing(
 ) -> Callable[[], Figure]:
     """Draws operations a second over operations a byte, a panel for each unit; ``traffic`` gives the points' bytes."""
     layers = sorted({point.layer for point in points})
-    ceilings = measurements.ceilings
-    rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
+    rate = copy_rate(measurements.ceilings, measurements.device)
     return partial(intensity_figure, intensities(points, traffic, measurements.ladder), layers, known, rate)
 
 
@@ -127,7 +175,7 @@ def intensity_figure(
 
 
 def draw_roofs(axes: Any, known: Sequence[Roof], bytes_per_s: float | None, left: float, right: float) -> None:
-    """The measured copy rate as the slope, each arithmetic rate as a level."""
+    """The copy rate as the slope, each arithmetic rate as a level."""
     x = np.geomspace(left, right, 200)
     slope = x * bytes_per_s / TERA if bytes_per_s else np.full_like(x, np.inf)
     for roof in known:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from math import fsum
 
 from alexconv.records.store import identity
+from alexconv.reports.comparison import MS
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
     KERNELS,
@@ -12,9 +13,8 @@ from alexconv.reports.measurements import (
     Measurements,
     footnote,
 )
-from alexconv.reports.roofline import Roof, intensity_drawing, roof_of, roofs
+from alexconv.reports.roofline import Roof, copy_rate, intensity_drawing, roof_of, roofs, share_of_roofline
 
-MS = 1000  # in a second
 COLUMNS = (
     *("layer", "rung", "kernel (ms)", "TFLOP/s", "minimum MB", "FLOP/byte"),
     *("measured MB", "FLOP/byte, measured", "roof", "% of roofline"),
@@ -45,7 +45,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     measured = measured_bytes(measurements)
     ceilings = measurements.ceilings
     known = roofs(ceilings, measurements.device, measurements.ladder)
-    rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
+    rate = copy_rate(ceilings, measurements.device)
     note, runs = roof_text(known), footnote(points, of=KERNELS)
     items: list[Table | Plot] = []
     if any(point.rung for point in points):  # peers have no roof
@@ -86,7 +86,6 @@ def roofline_row(point: Measured, dram: float | None, roof: Roof | None, bytes_p
     """Figures of one point."""
     flops, ms, least = 2 * point.conv.macs(point.N), point.median("kernel") or 0.0, float(point.compulsory_bytes)
     rate = flops / ms * MS
-    bound = min(roof.rate, bytes_per_s * flops / least) if roof and bytes_per_s else None
     return (
         point.layer,
         point.label,
@@ -97,7 +96,7 @@ def roofline_row(point: Measured, dram: float | None, roof: Roof | None, bytes_p
         dram / 1e6 if dram else None,
         flops / dram if dram else None,
         f"{roof.unit}, {roof.name}" if roof else None,
-        100 * rate / bound if bound else None,
+        share_of_roofline(point, roof, bytes_per_s),
     )
 
 

@@ -11,6 +11,7 @@ from alexconv.records.store import joined, read_file
 from alexconv.reports import (
     alexnet,
     batches,
+    card,
     coverage,
     diagnostics,
     history,
@@ -181,5 +182,6 @@ def topic_pages(measurements: Measurements, frontier: Frontier | None) -> Iterat
     past = with_items(history.section(measurements, frontier)) if measurements.timed else []
     ahead = with_items(predicted.section(measurements)) if measurements.timed else []
     yield Page("predicted", "topic", "The ladder's times without a GPU", "", ahead)
+    yield Page("card", "topic", card.TITLE, "", card.sections(measurements))
     yield Page("history", "topic", "History over commits and cards", "", past)
     yield Page("method", "topic", "Method and runs", "", [*(with_items(runs) if measurements.timed else []), *several])

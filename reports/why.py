@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from alexconv.kernels.rung import Rung
-from alexconv.records.labels import device_name
 from alexconv.records.store import Record
 from alexconv.reports.comparison import MS
 from alexconv.reports.elements import Cell
 from alexconv.reports.measurements import Measured, Measurements
-from alexconv.reports.roofline import Roof, roof_of, roofs
+from alexconv.reports.roofline import Roof, description, roof_of, roofs
 
 BUSY = {  # counters in per cent of the hardware's peak, in words
     "tensor_pipe": "tensor cores",
@@ -83,8 +82,9 @@ class Reasons:
     @cached_property
     def predictions(self) -> list[Record]:
         """What was predicted for the device."""
-        name = device_name(self.measurements.device).lower()
-        return [prediction for prediction in self.measurements.of_type(PREDICTION) if prediction["gpu"] in name]
+        gpu = description(self.measurements.device)
+        predictions = self.measurements.of_type(PREDICTION) if gpu else []
+        return [prediction for prediction in predictions if gpu and prediction["gpu"] == gpu.key]
 
     @cached_property
     def _predicted(self) -> dict[tuple[str, int, int, str], list[Record]]:
