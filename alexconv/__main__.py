@@ -28,6 +28,7 @@ COMMANDS = {
     "reference": "alexconv.reference",
     "accuracy": "alexconv.accuracy.__main__",
     "ceilings": "alexconv.ceilings",
+    "cards": "alexconv.cards",
 }
 
 

@@ -25,6 +25,7 @@ from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_ex
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.ladder import Ladder
+from alexconv.kernels.problem import H200, Device
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring.host_time import host_time
 from alexconv.measuring.jobs import Job, reusable_records, run_jobs
@@ -180,6 +181,11 @@ def add_measuring(group: argparse._ArgumentGroup) -> None:
         help="host: order of a block's threads; 0 forward, 1 reverse, any other a random seed (default: 0)",
     )
     add(
+        "--gpu",
+        metavar="NAME",
+        help="list and plan for this GPU, or run with its limits on the host: h100, t4 ...",
+    )
+    add(
         "--memory-budget",
         type=size,
         metavar="SIZE",
@@ -257,8 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         display.keep_standard_output()
     ladder = ladder_of(options)
+    described = described_gpu(options)
     if options.list:
-        listing(say, ladder, as_json=options.json)
+        listing(say, ladder, described.capability if options.gpu else None, as_json=options.json)
         return 0
     refuse(options, command, REFUSALS)
     options.backend = backend_of(options, command)
@@ -267,7 +274,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from alexconv.cluster.command import run_elsewhere
 
         return run_elsewhere(say, options, ladder, command_text, tuning_for(options))
-    return run_here(say, options, ladder, command_text)
+    return run_here(say, options, ladder, command_text, described)
+
+
+def described_gpu(options: argparse.Namespace) -> Device:
+    """The GPU of --gpu, else the reference device; plans for it have its memory.  Raises UsageError."""
+    if not options.gpu:
+        return H200
+    from alexconv.predict import gpu
+
+    described = gpu.load(options.gpu)
+    if options.dry_run and options.memory_budget is None:
+        options.memory_budget = described.memory_bytes
+    return described.device
 
 
 def tuning_for(options: argparse.Namespace) -> Tuning | None:
@@ -279,9 +298,9 @@ def tuning_for(options: argparse.Namespace) -> Tuning | None:
     return TUNING
 
 
-def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command: str) -> int:
+def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command: str, host_gpu: Device) -> int:
     """Runs the points on this machine, in this process; returns the exit status."""
-    executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
+    executor = choose_executor(options.backend, options.device, options.host_build, options.host_order, host_gpu)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     if options.network:
         from alexconv.networks.command import run_networks

@@ -13,7 +13,8 @@ Refusal = Callable[[Problem], str | None]
 FLOAT, HALF = 4, 2  # bytes
 PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
 WARP = 32  # threads
-AMPERE, HOPPER = (8, 0), (9, 0)  # compute capabilities: asynchronous copies and tf32; wgmma and TMA
+# Compute capabilities: tensor cores of fp16; those of tf32; wgmma and TMA.
+TURING, AMPERE, HOPPER = (7, 5), (8, 0), (9, 0)
 MAX_CONSTANT = 64 * 1024  # bytes of constant memory, on every CUDA GPU
 
 

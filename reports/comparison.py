@@ -16,6 +16,7 @@ from alexconv.planning.peers import GEMM, peer_name
 from alexconv.planning.points import layer_range
 from alexconv.planning.transfers import transfer_named
 from alexconv.precisions import PRECISIONS, Goals, Precision
+from alexconv.predict.gpu import peaks_of
 from alexconv.records.compressed import plain
 from alexconv.records.labels import SEQUENCE_SUFFIX, device_name
 from alexconv.records.statistics import Ratio, Summary, faster_between, ratio_of, summarize
@@ -42,8 +43,6 @@ MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
 TERA = 1e12
 SUSTAINED, PREPARED = "kernel_sustained", ("kernel", "prepare")  # figures
-# Data sheet FLOP/s of the tensor cores, dense, with fp32 accumulation, by type of factors.
-DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 
 
 @dataclass(frozen=True)
@@ -335,7 +334,7 @@ class Frontier:
         """Operations per second of the tensor cores in fp16, and the figure's source."""
         if rate := self._ceiling("fp16"):
             return rate, "measured"
-        stated = DATA_SHEET.get(str(self.sources[0].device.get("name")), {}) if self.sources else {}
+        stated = peaks_of(str(self.sources[0].device.get("name"))) if self.sources else {}
         return stated.get("fp16"), "the data sheet's"
 
 

@@ -17,11 +17,11 @@ from alexconv.kernels.geometry import HOPPER
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.precisions import PRECISIONS
-from alexconv.predict.gpu import WARP, Gpu, of_device
+from alexconv.predict.gpu import WARP, Gpu, of_device, peaks_of
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
-from alexconv.reports.comparison import DATA_SHEET, MS, TERA
+from alexconv.reports.comparison import MS, TERA
 from alexconv.reports.measurements import Measured, Measurements
 from alexconv.reports.style import canvas, look
 
@@ -54,7 +54,7 @@ def roofs(ceilings: Record | None, device: Record, ladder: Ladder = LADDER) -> l
     Rungs that take several tensor-core products per multiply-add have a roof that much lower.
     """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
-    stated = DATA_SHEET.get(str(device.get("name")), {})
+    stated = peaks_of(str(device.get("name")))
     known: list[Roof] = []
     gpu = description(device)
     for unit, name, products in sorted({kind for rung in ladder if (kind := kind_of(rung))}):

@@ -155,13 +155,21 @@ def outcome(record: Record) -> str:
     return ", ".join(["ok", *times, error])
 
 
-def listing(console: Console, ladder: Ladder, *, as_json: bool) -> None:
-    """Prints all rungs by family or, with ``as_json``, as a JSON array on standard output."""
+def listing(
+    console: Console, ladder: Ladder, capability: tuple[int, int] | None = None, *, as_json: bool = False
+) -> None:
+    """Prints all rungs by family or, with ``as_json``, as a JSON array on standard output.
+
+    With a compute capability, also why a GPU of it cannot run a rung.
+    """
+    unsuited = {rung.name: rung.unsuited(capability) if capability else None for rung in ladder}
     if as_json:
         fields = ("name", "alias", "family", "direction", "parent", "precision", "idea", "file", "gpu_only")
         rungs = [{name: getattr(rung, name) for name in fields} for rung in ladder]
         for entry, rung in zip(rungs, ladder, strict=True):
             entry["constants"] = [constant.name for constant in rung.constants]
+            if capability:
+                entry["unsuited"] = unsuited[rung.name]
         json.dump(rungs, sys.stdout, indent=1)
         print()
         return
@@ -172,6 +180,7 @@ def listing(console: Console, ladder: Ladder, *, as_json: bool) -> None:
             text = f"{rung.name} ({rung.alias}, {rung.precision}): {rung.idea}" + (
                 f"; {constants}" if constants else ""
             )
+            text += f"; {reason}" if (reason := unsuited[rung.name]) else ""
             for line in wrap(
                 text, console.width - 1, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False
             ):

@@ -1,7 +1,7 @@
-"""Registers and shared memory of a cubin's kernels (ELF64, little-endian).
+"""Registers, local and shared memory of a cubin's kernels (ELF64, little-endian).
 
-Registers are in the attributes of section ``.nv.info``, as ``cuobjdump --dump-elf`` shows them: EIATTR_REGCOUNT, a
-symbol and a number.
+Registers and local memory are in the attributes of section ``.nv.info``, as ``cuobjdump --dump-elf`` shows them:
+EIATTR_REGCOUNT and EIATTR_FRAME_SIZE, a symbol and a number.
 """
 
 import struct
@@ -13,16 +13,18 @@ from alexconv.errors import CompileError
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_REGISTER_COUNT, _SIZED = 0x2F, 4  # EIATTR_REGCOUNT; the format of attributes that give their size
+_REGISTER_COUNT, _FRAME_SIZE = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
+_SIZED = 4  # the format of attributes that give their size
 _RESERVED_SINCE, RESERVED = 90, 1024  # since Hopper, the first bytes of each block's shared memory
 
 
 @dataclass(frozen=True)
 class Needs:
-    """A kernel's resources: registers per thread, static shared memory per block in bytes."""
+    """A kernel's resources: registers and bytes of local memory per thread, static shared memory per block in bytes."""
 
     registers: int
     static_shared: int
+    local: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,18 @@ def needs(cubin: bytes, arch: str) -> dict[str, Needs]:
         raise CompileError("nvcc wrote no ELF file")
     sections = {section.name: section for section in _sections(cubin)}
     symbols = _symbols(cubin, sections)
-    registers = {symbols[symbol]: count for symbol, count in _register_counts(cubin, sections[".nv.info"])}
+    registers, frames = (
+        {symbols[symbol]: number for symbol, number in _attributes(cubin, sections[".nv.info"], attribute)}
+        for attribute in (_REGISTER_COUNT, _FRAME_SIZE)
+    )
     reserved = RESERVED if int(arch.rstrip("a")) >= _RESERVED_SINCE else 0
     resources = {}
     for name in sections:
         if name.startswith(".text."):
             entry = name.removeprefix(".text.")
             shared = sections.get(f".nv.shared.{entry}")
-            resources[entry] = Needs(registers[entry], max(0, shared.size - reserved) if shared else 0)
+            static = max(0, shared.size - reserved) if shared else 0
+            resources[entry] = Needs(registers[entry], static, frames.get(entry, 0))
     return resources
 
 
@@ -63,13 +69,13 @@ def _symbols(cubin: bytes, sections: dict[str, _Section]) -> list[str]:
     return [_text(cubin, texts.start + _SYMBOL.unpack_from(cubin, place)[0]) for place in places]
 
 
-def _register_counts(cubin: bytes, info: _Section) -> Iterator[tuple[int, int]]:
+def _attributes(cubin: bytes, info: _Section, wanted: int) -> Iterator[tuple[int, int]]:
     at, end = info.start, info.start + info.size
     while at < end:
         kind, attribute, size = struct.unpack_from("<BBH", cubin, at)
         at += 4
         if kind == _SIZED:
-            if attribute == _REGISTER_COUNT:
+            if attribute == wanted:
                 yield struct.unpack_from("<II", cubin, at)
             at += size
 

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,16 @@ class Gpu:
         return int(self["device.multiprocessors"])
 
     @property
+    def memory_bytes(self) -> int:
+        """Bytes of device memory."""
+        return int(self["device.memory_bytes"])
+
+    @property
+    def peaks(self) -> Mapping[str, float]:
+        """Operations per second by the data sheet: fp32, and tensor cores' fp16 and tf32, dense, fp32 accumulators."""
+        return {name: rate for name, rate in self.values["peaks"].items() if rate}
+
+    @property
     def device(self) -> Device:
         """The GPU's limits as the ladder describes them."""
         limits = self.values["occupancy"]
@@ -60,7 +71,7 @@ class Gpu:
         warps = ceil(threads / WARP)
         of_a_warp = ceil(max(registers, 1) * WARP / limits["register_unit"]) * limits["register_unit"]
         by_registers = limits["registers"] // 4 // of_a_warp * 4 // warps
-        by_shared = limits["shared_bytes"] // (shared_bytes + limits["reserved_shared_bytes"])
+        by_shared = limits["shared_bytes"] // max(1, shared_bytes + limits["reserved_shared_bytes"])
         return int(max(0, min(limits["blocks"], limits["warps"] // warps, by_registers, by_shared)))
 
     def l1_bytes(self, resident: int, shared_bytes: int) -> int:
@@ -141,10 +152,19 @@ def load(name: str) -> Gpu:
     return Gpu(name, data["name"], tuple(data["capability"]), data["tested"], values)
 
 
+@cache
+def by_device() -> dict[str, Gpu]:
+    """The GPUs by their devices' names."""
+    return {gpu.name: gpu for gpu in map(load, names())}
+
+
 def of_device(name: str) -> Gpu:
     """The GPU with a device's name; raises UsageError if no file describes it."""
-    gpus = [load(file_name) for file_name in names()]
-    for gpu in gpus:
-        if gpu.name == name:
-            return gpu
-    raise UsageError(f"no model of {name}: times can be predicted for {', '.join(gpu.name for gpu in gpus)}")
+    if name in by_device():
+        return by_device()[name]
+    raise UsageError(f"no model of {name}: times can be predicted for {', '.join(by_device())}")
+
+
+def peaks_of(name: str) -> Mapping[str, float]:
+    """The data sheet's rates of the GPU with a device's name; none if no file describes it."""
+    return by_device()[name].peaks if name in by_device() else {}

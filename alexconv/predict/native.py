@@ -247,7 +247,7 @@ def _bytes(instruction: Instruction) -> int:
 
 
 def _packed(operand: Operand) -> list[int]:
-    value = operand.value
+    value = (operand.value + 2**63) % 2**64 - 2**63  # 64 bits as a signed number
     if operand.kind == "S":
         if operand.name not in SPECIAL_REGISTERS:
             raise UnknownInstruction(f"the model does not know the special register {operand.name}")

@@ -3,6 +3,7 @@
 An opcode or modifier that is not here stops the prediction: skipping it would silently weaken the model.
 """
 
+import re
 from dataclasses import dataclass
 
 from alexconv.predict.disassembly import Instruction, Operand, UnknownInstruction
@@ -28,6 +29,7 @@ OPS = (
         "MINIMUM3",
     ),
     *("LEA", "SHF", "LOP3", "PLOP3", "PRMT", "SEL", "ISETP", "FSETP", "P2R", "R2P", "POPC", "I2F", "RECIPROCAL"),
+    *("DOT", "IADD"),
     *("F2I", "LDC", "R2UR", "VOTE", "ELECT", "S2R", "SHFL", "SET_REGISTERS", "B2R"),
     *("BRA", "BRA_DIVERGENT", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "BAR", "WARPSYNC"),
     *("LDG", "STG", "RED", "ATOM", "LDS", "STS", "LDSM", "LDL", "STL"),
@@ -50,6 +52,7 @@ IGNORED = frozenset(
         *("NTZ", "DIV", "COLLECTIVE", "VIEW", "ASYNC", "S", "G", "PHASECHK", "TRYWAIT", "EXCH", "ARRIVE", "DEPBAR"),
         *("DEALLOC", "TRY_ALLOC", "CTAPOOL", "3D", "4D", "5D", "2D", "RCP", "EX2", "LG2", "RSQ", "SQRT", "RCP64H"),
         *("PF", "M88", "MT88", "2", "4", "T", "F", "B1", "B2", "B3", "DEFER", "SAT", "EXTRACT", "OCP"),
+        *("CONV", "RECONVERGENT", "RELIABLE", "CLEAR", "2A", "LO"),
     }
 )
 
@@ -71,6 +74,7 @@ _UNITS = {  # names by operation and execution unit
     ("NOP", "NONE"): "NOP YIELD ERRBAR CGAERRBAR CCTL UTMACCTL ENDCOLLECTIVE ACQBULK PREEXIT MEMBAR FENCE",
     ("SET_REGISTERS", "NONE"): "USETMAXREG",
     ("B2R", "CONTROL"): "B2R",
+    ("NOP", "CONTROL"): "BMOV",
     ("FLOAT", "FMA"): "FFMA FADD FMUL",
     ("FLOAT", "HEAVY"): "HFMA2 HADD2 HMUL2",
     ("FLOAT", "ALU"): "FMNMX FSEL HSETP2 HMNMX2 F2FP",
@@ -81,6 +85,7 @@ _UNITS = {  # names by operation and execution unit
     ("IABS", "ALU"): "IABS",
     ("IMAD", "HEAVY"): "IMAD",
     ("IADD3", "ALU"): "IADD3",
+    ("IADD", "ALU"): "IADD",
     ("VIADD", "ALU"): "VIADD",
     ("MINIMUM", "ALU"): "VIMNMX IMNMX",
     ("ADD_MINIMUM", "ALU"): "VIADDMNMX",
@@ -96,6 +101,7 @@ _UNITS = {  # names by operation and execution unit
     ("P2R", "ALU"): "P2R",
     ("R2P", "ALU"): "R2P",
     ("POPC", "XU"): "POPC",
+    ("DOT", "HEAVY"): "IDP",
     ("I2F", "XU"): "I2F",
     ("RECIPROCAL", "XU"): "MUFU",
     ("F2I", "XU"): "F2I",
@@ -135,7 +141,9 @@ _UNITS = {  # names by operation and execution unit
 }
 OPCODES = {name: Opcode(op, pipe) for (op, pipe), names in _UNITS.items() for name in names.split()}
 _UNIFORM = ["MOV", "IMAD", "IADD3", "LEA", "SHF", "LOP3", "PLOP3", "PRMT", "SEL", "ISETP", "LDC", "P2R", "R2P", "POPC"]
+_UNIFORM += ["VIMNMX", "I2F", "F2I"]
 OPCODES |= {f"U{name}": Opcode(OPCODES[name].op, "UNIFORM") for name in _UNIFORM}
+OPCODES["LDCU"] = OPCODES["ULDC"]
 OPCODES["I2FP"] = Opcode("I2F", "ALU")
 _SPECIAL = {
     ("SYNCS", "ARRIVE"): "SYNCS_ARRIVE",
@@ -143,13 +151,21 @@ _SPECIAL = {
     ("WARPGROUP", "DEPBAR"): "PRODUCTS_WAIT",
     ("BRA", "DIV"): "BRA_DIVERGENT",
 }
+# The only forms of these opcodes that the model computes, up to their registers; warps converge, so that a branch of
+# converged ones is taken.
+_FORMS = {
+    "BMOV": re.compile(r"BMOV\.32\.CLEAR RZ, B\d+"),
+    "IADD": re.compile(r"IADD\.64 R\w+, [^P]"),
+    "IDP": re.compile(r"IDP\.2A\.LO\.U16\.U8 "),
+}
 _MUFU_OTHER = frozenset({"EX2", "LG2", "RSQ", "SQRT", "SIN", "COS"})
 
 
 def opcode(instruction: Instruction) -> Opcode:
     """The opcode of an instruction; raises UnknownInstruction."""
     known = OPCODES.get(instruction.name)
-    if known is None:
+    form = _FORMS.get(instruction.name)
+    if known is None or (form and not form.match(instruction.text)):
         raise UnknownInstruction(f"the model does not know the opcode {instruction.name}: {instruction.text}")
     for modifier in instruction.modifiers[:2]:
         if special := _SPECIAL.get((instruction.name, modifier)):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
-from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, round_up
+from alexconv.kernels.geometry import FLOAT, TURING, WARP, round_up
 from alexconv.kernels.preparation import flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
@@ -184,7 +184,7 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         constants=ASYNC_CONSTANTS,
         prepare=PREPARE,
         prepared=FILTERS,
-        min_capability=AMPERE,
+        min_capability=TURING,
         time=time(RATE),
     ),
     Rung(
@@ -216,7 +216,7 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         scratch=(Array("partial", partial_shape),),
         prepare=PREPARE,
         prepared=FILTERS,
-        min_capability=AMPERE,
+        min_capability=TURING,
         time=time(SLOWER_RATE, streams=True),
     ),
 )

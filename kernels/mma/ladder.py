@@ -1,16 +1,16 @@
 """The mma rungs: implicit GEMM on tensor cores by single warps (mma.sync), for small batches."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import product
+from itertools import chain, product
 from math import ceil, sqrt
 
 import numpy as np
 
-from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, beyond_shared, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, TURING, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, PREPARATION_THREADS, SCALED_FILTERS, flat_block
-from alexconv.kernels.problem import Problem
+from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, Time
 from alexconv.precisions import PRECISIONS
@@ -25,6 +25,8 @@ MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory f
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
 PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
+CONSTANTS = ("TILE_PIXELS", "TILE_FILTERS", "CHANNELS", "STAGES", "SPLITS", "WARPS", "WARPS_DOWN")
+FEWER_WARPS, FEWEST_STAGES = (8, 4), 2  # of blocks that have little shared memory
 FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep no more than FEW_WARPS warps busy
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input reuse; with a stride
 COPIED = 22e3  # bytes per microsecond that a block copies to shared memory
@@ -88,6 +90,7 @@ class Usual:
     filters: int
     splits: int
     channels: int
+    stages: int
     warps: int
 
 
@@ -115,7 +118,7 @@ class Tile:
 
     def usual(self, p: Problem) -> Usual:
         """The default constants, functions of shape and device alone."""
-        return best_cut(self, p.conv.one_group, p.conv.groups, p.device.multiprocessors)
+        return best_cut(self, p.conv.one_group, p.conv.groups, p.device)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
         """Whether a default K tile may have that many channels."""
@@ -124,6 +127,25 @@ class Tile:
     def group_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
         """Tiles of a group of an image."""
         return ceil(conv.E * conv.F / pixels) * ceil(conv.M / filters)
+
+    def holding(self, conv: Conv, cut: tuple[int, int, int], device: Device) -> Iterator[Usual]:
+        """Constants for a cut that a block's shared memory holds: the fewest K tiles, then fewer warps and stages."""
+        pixels, filters, count = cut
+        channels = conv.C // count
+        for warps, stages in product((self.warps, *FEWER_WARPS), (self.stages, FEWEST_STAGES)):
+            for k_tiles in range(1, channels + 1):
+                usual = Usual(pixels, filters, count, ceil(channels / k_tiles), stages, warps)
+                if not self.fits(conv, usual.channels, pixels):
+                    continue
+                if k_tiles * self.steps(conv, usual.channels) <= FEW_STEPS:
+                    usual = replace(usual, warps=min(warps, FEW_WARPS))
+                if self.shared_bytes(self.with_usual(conv, usual, device)) <= device.shared_per_block:
+                    yield usual
+
+    def with_usual(self, conv: Conv, usual: Usual, device: Device) -> Problem:
+        """An image with default constants."""
+        values = (usual.pixels, usual.filters, usual.channels, usual.stages, usual.splits, usual.warps, self.down)
+        return Problem(conv, 1, dict(zip(CONSTANTS, values, strict=True)), device)
 
     def steps(self, conv: Conv, channels: int) -> int:
         """Depth of a K tile in steps, a product of a warp each."""
@@ -216,7 +238,7 @@ class Tile:
             Constant(
                 "STAGES",
                 "steps of a warp whose filters are in shared memory or in flight",
-                lambda p: self.stages,
+                lambda p: self.usual(p).stages,
                 choices=(2, 3, 4, 6, 8),
             ),
             Constant(
@@ -249,11 +271,12 @@ class Tile:
 
 
 @cache  # called for the default of each constant
-def best_cut(tile: Tile, conv: Conv, groups: int, multiprocessors: int) -> Usual:
+def best_cut(tile: Tile, conv: Conv, groups: int, device: Device) -> Usual:
     """The constants that cut one image into as many blocks as the device has multiprocessors, or slightly fewer.
 
     ``conv`` is the layer of one of its groups.  Of equal cuts the one with the fewest blocks per tile.  If all cuts
-    have more blocks, the one with the fewest.
+    have more blocks, the one with the fewest.  A cut that a block's shared memory cannot hold makes way for the next
+    best.
     """
     sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * tile.down) == 0]
     dividing = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
@@ -267,13 +290,12 @@ def best_cut(tile: Tile, conv: Conv, groups: int, multiprocessors: int) -> Usual
     def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
         pixels, filters, count = cut
         blocks = groups * tile.group_tiles(conv, pixels, filters) * count
-        return blocks if blocks <= multiprocessors else -blocks, -count
+        return blocks if blocks <= device.multiprocessors else -blocks, -count
 
-    pixels, filters, count = max(cuts, key=quality)
-    channels = conv.C // count
-    k_tiles = next(n for n in range(1, channels + 1) if tile.fits(conv, ceil(channels / n), pixels))
-    steps = k_tiles * tile.steps(conv, ceil(channels / k_tiles))
-    return Usual(pixels, filters, count, ceil(channels / k_tiles), FEW_WARPS if steps <= FEW_STEPS else tile.warps)
+    best = sorted(cuts, key=quality, reverse=True)
+    held = chain.from_iterable(tile.holding(conv, cut, device) for cut in best)
+    pixels, filters, count = best[0]
+    return next(held, Usual(pixels, filters, count, 1, FEWEST_STAGES, FEWER_WARPS[-1]))
 
 
 def rung(
@@ -313,7 +335,7 @@ def rung(
         prepared=(*SCALED_FILTERS, fragments) if scaled else (fragments,),
         precision=precision,
         layout=layout,
-        min_capability=AMPERE,
+        min_capability=AMPERE if factors == "tf32" else TURING,
         exceptions=(TF32_OPERANDS,) if factors == "tf32" else (),
         tensor_factors=factors,
         products=PRODUCTS_OF_TERMS[tile.terms],

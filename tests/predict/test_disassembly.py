@@ -55,6 +55,8 @@ def test_float_immediates_become_bits_of_their_type():
     [
         ("FROBNICATE R2, R3", "opcode FROBNICATE"),
         ("IADD3.ODDLY R2, R3, R4, R5", "modifier ODDLY"),
+        ("BMOV.32.CLEAR R3, B0", "opcode BMOV"),
+        ("IDP.4A.S8.S8 R5, R4, R3, RZ", "opcode IDP"),
         ("S2R R2, SR_WEATHER", "special register SR_WEATHER"),
     ],
 )
@@ -132,7 +134,7 @@ def test_a_gpu_like_another_differs_only_where_its_file_says():
         for name, value in values.items()
         if like.values[section][name] != value
     }
-    memory = {"device.l2_bytes", "device.dram_bytes_per_s", "device.dram_write_bytes_per_s"}
+    memory = {"device.memory_bytes", "device.l2_bytes", "device.dram_bytes_per_s", "device.dram_write_bytes_per_s"}
     slices = {"memory.store_sector_cycles", "memory.reduction_sector_cycles"}
     assert differing == memory | slices | {"accuracy.below", "accuracy.above"}
     assert like["device.l2_bytes"] * 6 == other["device.l2_bytes"] * 5

@@ -11,7 +11,7 @@ from alexconv.executors.host.buffers import HostBuffers, HostProgram
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.executors.interface import Buffers, Values
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.problem import H200
+from alexconv.kernels.problem import H200, Device
 from alexconv.kernels.rung import Rung
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Opener, Transfer
@@ -29,17 +29,18 @@ class HostExecutor:
     usual_batch = 1
     time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
     sustained = 0.0
-    device = H200
     opens: ClassVar[Mapping[str, Opener]] = {"pageable": HostBuffers}  # a copy in host memory
     most_flops = inf
 
-    def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
-        self.runtime = HostRuntime(build=build, order=order)
+    def __init__(self, build: str = "fast", order: int = 0, because: str | None = None, device: Device = H200) -> None:
+        self.runtime = HostRuntime(build=build, order=order, device=device)
+        self.device = device  # whose limits hold, and for which constants and grids are
         self._because = because
 
     def describe(self) -> str:
         """The CPU that runs the kernels, and why no GPU does."""
-        text = f"kernels run on the CPU ({self.runtime.cpu}): outputs are checked, not timed"
+        limits = "" if self.device == H200 else f" with the limits of {self.device.name}"
+        text = f"kernels run on the CPU{limits} ({self.runtime.cpu}): outputs are checked, not timed"
         return f"{text}.  No GPU: {self._because}" if self._because else text
 
     def header(self) -> Record:
@@ -47,8 +48,8 @@ class HostExecutor:
         return {"backend": self.name, **self.runtime.describe()}
 
     def unsuited(self, rung: Rung) -> str | None:
-        """Why the rung has no host twin, or None."""
-        return f"needs a GPU: {rung.gpu_only}" if rung.gpu_only else None
+        """Why the device could not run the rung or why it has no host twin, or None."""
+        return rung.unsuited(self.device.capability) or (f"needs a GPU: {rung.gpu_only}" if rung.gpu_only else None)
 
     def memory_budget(self) -> int:
         """Bytes that the buffers of a plan may take."""

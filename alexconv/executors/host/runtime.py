@@ -43,7 +43,7 @@ from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingToo
 from alexconv.executors.host.apart import run_apart
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
-from alexconv.kernels.problem import H200
+from alexconv.kernels.problem import H200, Device
 from alexconv.kernels.rung import Dims
 from alexconv.machine import cores, cpu_features, cpu_model
 from alexconv.paths import cache_dir
@@ -191,7 +191,7 @@ class HostModule:
     """A compiled ``.cu``, from HostRuntime.compile.
 
     ``launcher`` is the program that runs launches in a separate process, under an ``emulator`` if it is for another
-    CPU; without it they run in this one.
+    CPU; without it they run in this one.  ``shared`` is the most shared memory of a block in bytes.
     """
 
     def __init__(
@@ -202,10 +202,12 @@ class HostModule:
         order: int,
         workers: int,
         launcher: Path | None,
+        shared: int,
         emulator: Sequence[str] = (),
     ) -> None:
         self.path, self.name, self.entries = path, name, entries
         self._order, self._workers, self._launcher, self._emulator = order, workers, launcher, emulator
+        self._shared = shared
         self._constants: dict[str, GuardedBuffer] = {}
         self._sizes = _symbol_sizes(path)
 
@@ -329,10 +331,10 @@ class HostModule:
         static, dynamic = self.static_shared(launch.entry), launch.dynamic_shared
         if static > MAX_STATIC_SHARED:
             raise LaunchError(f"{launch.entry}: {static} bytes of static shared memory exceed {MAX_STATIC_SHARED}")
-        if dynamic < 0 or static + dynamic > H200.shared_per_block:
+        if dynamic < 0 or static + dynamic > self._shared:
             raise LaunchError(
                 f"{launch.entry}: {static} static and {dynamic} dynamic bytes of shared memory, but a block has"
-                f" at most {H200.shared_per_block}"
+                f" at most {self._shared}"
             )
 
 
@@ -343,18 +345,21 @@ class HostRuntime:
     ``asan_environment()``), ``trace`` (for ``alexconv.profile.trace``), ``hazards`` or ``definedness`` (for
     ``alexconv.check.hazards``; one worker and g++, as for ``trace``).  ``order`` says how the threads of a block are
     scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change with it reveal
-    a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler that has the flags
-    or without AddressSanitizer's library.
+    a missing barrier.  ``workers`` defaults to all cores.  ``device`` gives the limits of a block, and for another than
+    the reference device the macro ``__CUDA_ARCH__``, by which a file chooses what an older generation does.  Raises
+    MissingTool without a C++ compiler that has the flags or without AddressSanitizer's library.
     """
 
     name = "host"
 
-    def __init__(self, *, build: str = "fast", order: int = 0, workers: int | None = None) -> None:
+    def __init__(
+        self, *, build: str = "fast", order: int = 0, workers: int | None = None, device: Device = H200
+    ) -> None:
         if build not in BUILDS:
             raise ValueError(f"the builds of the host executor are {', '.join(BUILDS)}, not {build}")
         if order < 0 or (workers is not None and workers < 1):
             raise ValueError(f"an order is 0 or more and workers are 1 or more, not {order} and {workers}")
-        self.build, self.order, self._how = build, order, BUILDS[build]
+        self.build, self.order, self._how, self._device = build, order, BUILDS[build], device
         if self._how.one_worker and workers not in (None, 1):
             raise ValueError(f"the {build} build has one worker")
         self.workers = 1 if self._how.one_worker else workers or cores()
@@ -400,7 +405,8 @@ class HostRuntime:
         """
         path = self.library(source, defines, entries)
         launcher = self._launcher() if self._apart else None
-        return HostModule(path, source.name, entries, self.order, self.workers, launcher, self._emulator)
+        shared = self._device.shared_per_block
+        return HostModule(path, source.name, entries, self.order, self.workers, launcher, shared, self._emulator)
 
     def library(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> Path:
         """The compiled file, not loaded: loading it would run its static constructors in this process."""
@@ -482,7 +488,14 @@ class HostRuntime:
         descriptors = ("-mtls-dialect=gnu2",) if self._machine == "x86_64" and not clang else ()
         cpu = _EMULATED.get(self._machine, "") if self._emulator else _NATIVE.get(self._machine, "-march=native")
         stack = f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}"
-        return (*_FLAGS, *filter(None, (cpu,)), *self._how.flags, stack, *shared, *descriptors)
+        return (*_FLAGS, *filter(None, (cpu,)), *self._how.flags, stack, *self._arch, *shared, *descriptors)
+
+    @property
+    def _arch(self) -> tuple[str, ...]:
+        if self._device.capability == H200.capability:
+            return ()
+        major, minor = self._device.capability
+        return (f"-D__CUDA_ARCH__={100 * major + 10 * minor}",)
 
     @property
     def _kernel_flags(self) -> tuple[str, ...]:

@@ -237,7 +237,31 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
 
     switch (i.op) {
     case OP_MOV:
-        return out.write(o[0], in.read(o[1], t0));
+        out.write(o[0], in.read(o[1], t0));
+        if (i.has(MODIFIER_64)) {
+            if (o[1].kind == IMMEDIATE)
+                in.fill(upper, u32(o[1].value >> 32));
+            out.write(o[0], o[1].kind == IMMEDIATE ? upper.v : in.read(o[1], t0, 1), 1);
+        }
+        return;
+    case OP_IADD: {  // of 64 bits
+        u64 sum[N] = {};
+        for (int k = 1; k < 3; k++) {
+            Operand plain = o[k];
+            plain.negative = plain.inverted = 0;
+            const u32 *low = in.read(plain, t0), *high = in.read(plain, t1, 1);
+            for (int l = 0; l < N; l++) {
+                const u64 value = u64(high[l]) << 32 | low[l];
+                sum[l] += o[k].negative ? -value : value;
+            }
+        }
+        for (int l = 0; l < N; l++) {
+            r[l] = sum[l];
+            upper.v[l] = sum[l] >> 32;
+        }
+        out.write(o[0], r);
+        return out.write(o[0], upper.v, 1);
+    }
     case OP_HALF_CONSTANT: {  // HFMA2 R, -RZ, RZ, high, low
         in.fill(result, u32(o[3].value << 16 | (o[4].value & 0xffff)));
         return out.write(o[0], r);
@@ -470,6 +494,12 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
         const u32* a = in.read(o[1], t0);
         for (int l = 0; l < N; l++)
             r[l] = __builtin_popcount(a[l]);
+        return out.write(o[0], r);
+    }
+    case OP_DOT: {  // two halves of a word with the lower two bytes of another
+        const u32 *a = in.read(o[1], t0), *b = in.read(o[2], t1), *c = in.read(o[3], t2);
+        for (int l = 0; l < N; l++)
+            r[l] = c[l] + (a[l] & 0xffff) * (b[l] & 0xff) + (a[l] >> 16) * (b[l] >> 8 & 0xff);
         return out.write(o[0], r);
     }
     case OP_I2F: {

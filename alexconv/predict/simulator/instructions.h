@@ -147,7 +147,8 @@ inline void Multiprocessor::special(Warp& w, const Instruction& i, u32 mask)
 
 inline double Multiprocessor::multiply(int q, const Instruction& i)
 {
-    const double cycles = i.has(MODIFIER_TF32) ? p(P_HMMA_TF32) : p(P_HMMA_F16);
+    const bool shallow = i.has(MODIFIER_1688) && !i.has(MODIFIER_TF32);  // m16n8k8 of fp16
+    const double cycles = i.has(MODIFIER_TF32) ? p(P_HMMA_TF32) : p(P_HMMA_F16) / (shallow ? 2 : 1);
     pipe_free[q][PIPE_TENSOR] = now + cycles;
     count[C_PIPE_FIRST + PIPE_TENSOR] += cycles;
     return now + p(P_LATENCY_HMMA);

@@ -181,6 +181,7 @@ private:
     double reduce(Warp& w, const Instruction& i, const Access& a, const u64* at, u32 mask, int q);
 
     // The longest run of lanes that access one word; L2 serializes them.
+    Lanes counted(Warp& w, const Instruction& i);
     static int same_word(const u64* at, u32 mask);
     double shared(Warp& w, const Instruction& i, u32 mask, int q, u64* at);
     double spill(Warp& w, const Instruction& i, u32 mask, int q);

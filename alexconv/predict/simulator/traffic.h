@@ -263,13 +263,28 @@ inline double Multiprocessor::reduce(Warp& w, const Instruction& i, const Access
     to_l2(served, a.sectors * same_word(at, mask) * p(P_REDUCTION_SECTOR), a.sectors);
     if (i.op != OP_ATOM)
         return lsu_free + lat_store;
-    const Lanes zeros = {};
+    Lanes before = {};
+    if (i.has(MODIFIER_INC))
+        before = counted(w, i);
     for (int k = 0; k < i.count; k++)
         if (i.operands[k].kind == REGISTER) {
-            Writer<LANES>{w, mask}.write(i.operands[k], zeros.v);
+            Writer<LANES>{w, mask}.write(i.operands[k], before.v);
             break;
         }
     return store_free + p(P_LATENCY_L2);
+}
+
+// What a counter that wraps after `last` held when this block incremented it.  last + 1 neighbouring blocks increment
+// it, in their order; the first of them finds it full, so the last finds last - 1.
+inline Lanes Multiprocessor::counted(Warp& w, const Instruction& i)
+{
+    Lanes values, before;
+    const u32* last = Reader<LANES>{w, constants}.read(i.operands[i.count - 1], values);
+    for (int l = 0; l < LANES; l++) {
+        const u32 arrival = u32(w.block->number % (i64(last[l]) + 1));
+        before.v[l] = arrival ? arrival - 1 : last[l];
+    }
+    return before;
 }
 
 inline int Multiprocessor::same_word(const u64* at, u32 mask)

@@ -5,7 +5,7 @@
 //   B, 8 columns:   column g; the first half of K in word 0, the second in word 1
 //   within a half of K: halves 2 t and 2 t + 1, or tf32 number t
 //   d, 16 x 8:      row g in floats 0 and 1, row g + 8 in floats 2 and 3; columns 2 t and 2 t + 1
-// (PTX ISA, "Matrix fragments for mma.m16n8k16" and "for mma.m16n8k8".)
+// (PTX ISA, "Matrix fragments for mma.m16n8k16" and "for mma.m16n8k8".)  Turing multiplies one half of K, then the other.
 #pragma once
 
 namespace host_cuda {
@@ -33,6 +33,11 @@ struct Tf32 {
 template <class Word>
 struct WarpProduct {
     static constexpr int rows = 16, columns = 8, K = 8 * Word::count;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    static constexpr int DEPTH = K / 2;  // of an instruction
+#else
+    static constexpr int DEPTH = K;
+#endif
 
     float* d;           // [4]
     const unsigned* a;  // [4]
@@ -53,13 +58,14 @@ struct WarpProduct {
         for (int k = 0; k < K; ++k)
             for (int n = 0; n < columns; ++n) transposed[k][n] = b[n][k];
         for (unsigned g = 0; g < 8; ++g)
-            for (int lower = 0; lower < 2; ++lower) {
-                float sums[columns] = {};
-                for (int k = 0; k < K; ++k)
-                    for (int n = 0; n < columns; ++n) sums[n] += a[g + 8 * lower][k] * transposed[k][n];
-                for (int n = 0; n < columns; ++n)
-                    static_cast<WarpProduct*>(lanes[g * 4 + n / 2])->d[2 * lower + n % 2] += sums[n];
-            }
+            for (int lower = 0; lower < 2; ++lower)
+                for (int first = 0; first < K; first += DEPTH) {
+                    float sums[columns] = {};
+                    for (int k = first; k < first + DEPTH; ++k)
+                        for (int n = 0; n < columns; ++n) sums[n] += a[g + 8 * lower][k] * transposed[k][n];
+                    for (int n = 0; n < columns; ++n)
+                        static_cast<WarpProduct*>(lanes[g * 4 + n / 2])->d[2 * lower + n % 2] += sums[n];
+                }
     }
 };
 

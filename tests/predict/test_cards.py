@@ -1,0 +1,89 @@
+"""GPUs as data: what each rung does on them, without any."""
+
+import json
+
+import pytest
+from rung_runs import assert_exact
+
+from alexconv import cards, run
+from alexconv.compiling import nvcc
+from alexconv.errors import MissingTool
+from alexconv.executors import choose_executor
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Problem
+from alexconv.predict import gpu
+from alexconv.records.store import read
+from alexconv.shapes import WORKLOADS, Conv
+
+T4 = gpu.load("t4")
+MMA = ("mma-tf32", "mma-scaled", "mma-split", "mma-half")
+SMALL = Conv(C=6, H=9, W=8, M=20, R=3, S=2)
+
+
+@pytest.mark.parametrize("name", gpu.names())
+def test_a_gpu_s_shared_memory_holds_the_mma_rungs_default_tiles(name):
+    device = gpu.load(name).device
+    for rung in map(RUNGS.__getitem__, MMA):
+        for workload in WORKLOADS.values():
+            for layer in range(1, len(workload.layers) + 1):
+                conv = workload.layer(layer)
+                problem = Problem(conv, 1, rung.resolve(conv, {}, 1, device), device)
+                assert rung.refuses(problem) is None, f"{rung.name}, {workload.name} {layer}"
+
+
+def test_a_t4_has_a_tensor_core_rung_of_each_class():
+    suited = [rung for rung in RUNGS.values() if rung.tensor_factors and not rung.unsuited(T4.capability)]
+    assert {rung.precision for rung in suited} == {"fp32", "tf32", "fp16"}
+
+
+@pytest.mark.parametrize("name", ["mma-split", "mma-half"])
+def test_turing_s_products_of_half_the_depth_are_exact_on_integers(name):
+    bound = BoundRung(RUNGS[name], SMALL, RUNGS[name].resolve(SMALL, {}, 2, T4.device), T4.device)
+    assert_exact(choose_executor("host", host_gpu=T4.device), bound, 2)
+
+
+def test_turing_s_products_and_copies_compile():
+    bound = BoundRung(RUNGS["mma-half"], SMALL, RUNGS["mma-half"].resolve(SMALL, {}, 1, T4.device), T4.device)
+    try:
+        launches = cards.needs(bound, T4)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    assert nvcc.arch_name(T4.capability) == "75"
+    assert all(launch["resident_blocks"] and not launch["local_bytes"] for launch in launches)
+
+
+def test_the_host_has_the_limits_of_the_gpu_that_it_stands_for():
+    executor = choose_executor("host", host_gpu=T4.device)
+    assert "needs compute capability 9.0, this GPU has 7.5" in executor.unsuited(RUNGS["wgmma-half"])
+    assert "with the limits of Tesla T4" in executor.describe()
+
+
+def test_rungs_are_listed_and_planned_for_a_gpu(capsys):
+    assert run.main(["--list", "--json", "--gpu", "t4"]) == 0
+    listed = {rung["name"]: rung["unsuited"] for rung in json.loads(capsys.readouterr().out)}
+    assert listed["mma-half"] is None
+    assert "8.0" in listed["mma-tf32"]
+    assert run.main(["--dry-run", "--gpu", "t4", "--layers", "4", "--N", "512", "--rungs", "channels"]) == 0
+    assert " 4 " in next(line for line in capsys.readouterr().out.splitlines() if "channels" in line)
+    assert run.main(["--list", "--gpu", "voodoo"]) == 2
+    assert "unknown GPU 'voodoo': choose from a100," in capsys.readouterr().err
+
+
+def test_the_matrix_resumes_and_shows_what_does_not_apply(tmp_path, capsys):
+    file = tmp_path / "cards.jsonl"
+    command = ["--gpu", "t4,h100", "--rungs", "wgmma-half,direct-few", "--layers", "1", "--parts", "check"]
+    assert cards.main([*command, "--out", str(file)]) == 0
+    assert "t4 alexnet layer 1 wgmma-half: unsuited; needs compute capability 9.0" in capsys.readouterr().out
+    assert cards.main([*command, "--out", str(file)]) == 0
+    assert "0 points, 0 wrong" in capsys.readouterr().out
+    records = [header for header in read([file]).headers.values() if header["type"] == "card"]
+    assert {record["reason"] for record in records if record["gpu"] == "h100"} == {
+        "3 channels: the copy engine takes multiples of 8",
+        "363 taps of a filter exceed 320",
+    }
+
+
+def test_parts_of_the_matrix_are_named(tmp_path, capsys):
+    assert cards.main(["--parts", "compile,sell", "--out", str(tmp_path / "cards.jsonl")]) == 2
+    assert "unknown part 'sell': choose from compile, check, predict" in capsys.readouterr().err
