@@ -183,7 +183,7 @@ def add_measuring(group: argparse._ArgumentGroup) -> None:
     add(
         "--gpu",
         metavar="NAME",
-        help="list and plan for this GPU, or run with its limits on the host: h100, t4 ...",
+        help="list and plan for this GPU, or run with its limits on the host: h100, t4 ... (docs/cards.md)",
     )
     add(
         "--memory-budget",

@@ -18,6 +18,7 @@ from alexconv.records.profiles import comparison
 from alexconv.records.store import read
 from alexconv.reports import (
     book,
+    cards,
     commands,
     course,
     families,
@@ -67,6 +68,7 @@ def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callab
 
 PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "README.md": of_files(readme.parts, "*.jsonl"),
+    "docs/cards.md": cards.parts,
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),

@@ -24,7 +24,6 @@ from alexconv.errors import MissingTool
 from alexconv.executors import choose_executor
 from alexconv.grade.grading import CUBIN_BYTES, Failed, Grader, Source, line_of, placed, sizes_of
 from alexconv.grade.worker import rung_from
-from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import EXACT_IMAGES, Runner, Settings
 from alexconv.paths import cache_dir
@@ -112,7 +111,7 @@ def in_a_process(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def place_cubin(rung: Rung, point: Point, content: bytes, arch: str) -> None:
     """Puts machine code that a sandbox compiled where the executor looks for it."""
-    bound = point.bound(H200)
+    bound = point.bound(point.device)
     key = nvcc.cubin_key(rung.path, bound.macros, arch)
 
     def build(target: Path) -> None:

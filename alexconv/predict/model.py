@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from math import ceil, fsum, prod
+from math import ceil, fsum, isqrt, prod
 
 from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung, LaunchConfig
@@ -21,8 +21,8 @@ WORKS = 0.2  # of the busiest block's instructions
 FEW_WAVES = 2  # or fewer: single blocks decide the time
 SLOWER = 1.05  # than a block in the middle
 # Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  The model
-# takes a prime, without common factors with the sizes of a grid: 127 of 132, 103 of 108.
-OUT_OF_STEP = 5
+# takes a prime, without common factors with the sizes of a grid: 127 of 132, 103 of 108, 31 of 40.
+OUT_OF_STEP = 5  # at least
 UNIT_NAMES = {
     "issue": "issue slots",
     "fma": "FMA pipe",
@@ -283,6 +283,12 @@ def middle(grid: Dims) -> int:
     return x + grid[0] * (y + grid[1] * z)
 
 
+def blocks_apart(multiprocessors: int) -> int:
+    """How far apart in the grid the blocks of one multiprocessor are."""
+    sizes = range(multiprocessors - OUT_OF_STEP, 1, -1)
+    return next((size for size in sizes if all(size % k for k in range(2, isqrt(size) + 1))), 1)
+
+
 def sample(total: int, multiprocessors: int, together: int, issued: float, slowest: int | None) -> tuple[int, ...]:
     """The blocks to simulate: as many as one multiprocessor may get, or some of its waves spread over the grid.
 
@@ -292,7 +298,7 @@ def sample(total: int, multiprocessors: int, together: int, issued: float, slowe
     most = together * ceil(total / multiprocessors / together)
     waves = max(FEWEST_WAVES, min(MOST_WAVES, int(ENOUGH_ISSUED / max(1.0, issued * together))))
     count = waves * together
-    apart = multiprocessors - OUT_OF_STEP
+    apart = blocks_apart(multiprocessors)
     if most <= count:
         last = (total - 1) % multiprocessors // 2 + (most - 1) * apart if slowest is None else slowest
         return tuple((last - k * apart) % total for k in reversed(range(most)))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from report_records import record, write
 from rung_runs import assert_exact
 
 from alexconv import cards, run
@@ -13,7 +14,8 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.predict import gpu
-from alexconv.records.store import read
+from alexconv.records.store import RecordFile, read
+from alexconv.reports import cards as tables
 from alexconv.shapes import WORKLOADS, Conv
 
 T4 = gpu.load("t4")
@@ -87,3 +89,32 @@ def test_the_matrix_resumes_and_shows_what_does_not_apply(tmp_path, capsys):
 def test_parts_of_the_matrix_are_named(tmp_path, capsys):
     assert cards.main(["--parts", "compile,sell", "--out", str(tmp_path / "cards.jsonl")]) == 2
     assert "unknown part 'sell': choose from compile, check, predict" in capsys.readouterr().err
+
+
+def measured(path, times):
+    """A record file of direct on layer 3 with these milliseconds, by batch size."""
+    records = [record("alexnet", 3, N, "direct") for N in times]
+    for made in records:
+        made["samples"]["kernel"] = [times[made["point"]["N"]]] * 6
+    return read([write(path, records)])
+
+
+def predicted(path, ms):
+    """A prediction of the point with 128 images."""
+    point = record("alexnet", 3, 128, "direct")["point"]
+    RecordFile(path).header("prediction", {"point": point, "ms": ms, "launches": [{"ms": ms, "limit": "L2"}]})
+    return read([path])
+
+
+def test_two_gpus_are_compared_by_the_points_that_both_have(tmp_path):
+    first = measured(tmp_path / "a.jsonl", {128: 2.0, 1: 1.0})
+    second = measured(tmp_path / "b.jsonl", {128: 3.0, 32: 1.0})
+    expected = predicted(tmp_path / "c.jsonl", 2.0), predicted(tmp_path / "d.jsonl", 2.5)
+    points = tables.side_by_side((first, second), expected)
+    assert [(point.point["N"], point.ratio, point.predicted_ratio) for point in points] == [(128, 1.5, 1.25)]
+    assert list(tables.by_family(points, 128))[-1] == "| single | 1 | 1.50 | 1.50 to 1.50 | 1.25 (n 1) |"
+    assert list(tables.furthest(points, 128))[-1] == "| direct | 3 | 2 | 3 | 1.50 | 1.25 | L2 |"
+
+
+def test_the_page_has_a_row_for_each_gpu():
+    assert len(list(tables.gpus())) == len(gpu.names()) + 2

@@ -15,7 +15,7 @@ LINKED = {"kernels", "cpu_reference", "reports"}  # links in the package to fold
 # A folder of the package is a part, with everything in it; the other modules form two parts.
 BASICS = ["code", "data", "errors", "files", "machine", "messages", "options", "parallel", "paths"]
 BASICS += ["precisions", "shapes"]
-COMMANDS = ["ceilings", "compare", "merge", "new", "reference", "run", "assignment", "__main__"]
+COMMANDS = ["cards", "ceilings", "compare", "merge", "new", "reference", "run", "assignment", "__main__"]
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
