@@ -44,7 +44,10 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
     words = (options.rungs or AUTO).split(",")
     if unknown := [word for word in words if word != AUTO and word not in ladder.named]:
         raise UsageError(f"unknown rung {unknown[0]!r}: --network takes rungs by name, or {AUTO}")
-    batches, schedules = parse_batches(options.N or "1"), schedules_named(options.schedule or BEST)
+    batches, schedules = (
+        parse_batches(options.N or str(executor.usual_batch)),
+        schedules_named(options.schedule or BEST),
+    )
     peers = peers_of(options.peers, executor)
     points: list[NetworkPoint] = []
     for network in networks:
@@ -112,6 +115,7 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
             if records[-1]["status"] == "launch-error" and executor.lost():
                 progress.say("the device no longer answers after this fault")
                 break
+    environment.write_end(file, headers, records, 0)
     return conclude()
 
 

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from alexconv.errors import AlexconvError
 from alexconv.executors.interface import Executor
+from alexconv.executors.sampling import Samples
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.measuring.runner import DIGITS, FAILURES
+from alexconv.measuring.runner import FAILURES, refuse_impossible, rounded, timed
 from alexconv.networks.checks import COMPARED, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
 from alexconv.networks.plan import AUTO, NetworkPlan, Step, plan_network
@@ -142,8 +144,7 @@ class NetworkRunner:
                     "reason": "the schedule's scores differ from those of single stages",
                 }
             if self.executor.measures and self.settings.timed:
-                samples, more = network.measure(x, self.settings.seconds, stages=self.settings.stages)
-                facts |= {"samples": rounded(samples), **more}
+                facts |= self._timed(point, partial(network.measure, x, stages=self.settings.stages))
                 for stage, times in zip(facts["stages"], facts.pop("stage_samples", ()), strict=False):
                     stage["samples"] = rounded(times)
         return {**facts, "status": "ok"}
@@ -168,11 +169,23 @@ class NetworkRunner:
             if peer.compiled:
                 facts["compile_seconds"] = round(network.compile_seconds, 1)
             if self.settings.timed:
-                samples, more = network.measure(self.settings.seconds)
-                facts |= {"samples": rounded(samples), **more}
+                facts |= self._timed(point, network.measure)
         finally:
             network.close()
         return {**facts, "status": "ok"}
+
+    def _timed(self, point: NetworkPoint, measure: Callable[[float], tuple[Samples, Record]]) -> Record:
+        """Samples, the device's health, and other facts of the measurement; raises Untrusted."""
+        more: Record = {}
+
+        def samples_in(seconds: float) -> Samples:
+            samples, facts = measure(seconds)
+            more.update(facts)
+            return samples
+
+        timed_facts = timed(self.executor, samples_in, self.settings.seconds)
+        refuse_impossible(timed_facts["samples"], point.network.macs(point.N), self.executor.most_flops)
+        return timed_facts | more
 
     def _exact(self, point: NetworkPoint, compared: int) -> Values:
         return exact_scores(self.plan(replace(point, rungs=AUTO)), self.images(point.network, compared))
@@ -202,11 +215,6 @@ def relative_error(scores: Values, due: Values) -> float:
 def not_a_number_last(value: float) -> tuple[bool, float]:
     """A sorting key by which NaN is the largest."""
     return bool(np.isnan(value)), value
-
-
-def rounded(samples: dict[str, list[float]]) -> Record:
-    """Samples to DIGITS of a millisecond."""
-    return {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
 
 
 def opened_network(executor: Executor, plan: NetworkPlan) -> Any:

@@ -173,6 +173,7 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
     assert [stage["stage"] for stage in line["stages"]] == ["conv1", "pool1", "conv2", "pool2"]
     assert line["status"] == "ok"
     assert "samples" not in line
+    assert '"points":{"ok":1}' in out.read_text()
 
 
 @pytest.mark.parametrize(
