@@ -54,7 +54,7 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
         for N in batches:
             for precision in precisions:
                 rungs = [word for word in words if word == AUTO or ladder.named[word].precision == precision]
-                ways = [each for each in schedules if options.schedule != ALL or each.differs_on(network.stages)]
+                ways = [each for each in schedules if options.schedule != ALL or each.differs_on(network.stages, N)]
                 points += [NetworkPoint(network, N, precision, each, word) for word in rungs for each in ways]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:

@@ -132,11 +132,13 @@ class TorchNetwork:
 
     def measure(self, seconds: float) -> tuple[Samples, Record]:
         """Samples in ms per batch: ``kernel``, ``kernel_cold`` and ``latency``, as CudaNetwork has them."""
-        samples = self._executor.time([self._graph.replay], seconds)
-        facts = self._executor.under_load([self._graph.replay], samples, warm_ms=0)
-        return samples | repeat(self._latency, seconds), facts
+        with self._torch.cuda.stream(self._stream):  # on which a graph is replayed
+            samples = self._executor.time([self._graph.replay], seconds)
+            facts = self._executor.under_load([self._graph.replay], samples, warm_ms=0)
+            return samples | repeat(self._latency, seconds), facts
 
     def _latency(self) -> dict[str, float]:
+        self._executor.gpu.stream.synchronize()
         begin = perf_counter()
         self._graph.replay()
         self._executor.gpu.stream.synchronize()

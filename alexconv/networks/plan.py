@@ -18,7 +18,7 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import BIAS, Rung
 from alexconv.kernels.stages.ladder import STAGE_RUNGS
 from alexconv.messages import print_to_stderr
-from alexconv.networks.schedules import Schedule
+from alexconv.networks.schedules import FEW_IMAGES, Schedule, is_linear
 from alexconv.networks.stages import Parameters, Product, Stage, Values
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
@@ -32,7 +32,6 @@ AUTO = "auto"
 CLASSES = ("fp32", "tf32", "fp16")  # the error classes of networks
 IMAGES = "images"  # the array of the first stage's input
 ALTERNATING = ("even", "odd")  # those of outputs
-FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def choose(
     own = of_stages(precision, layout)
     if not isinstance(stage, Product):
         return bound_to(own[stage.kind], stage, N, executor)
-    linear = stage.planes is not None
+    linear = is_linear(stage)
     if word != AUTO:
         named = bound_to(ladder.named[word], stage, N, executor)
         if not (executor.unsuited(named.rung) or named.refusal() or misfit(executor, named, N)):

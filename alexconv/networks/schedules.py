@@ -8,6 +8,8 @@ from alexconv.errors import UsageError
 from alexconv.networks.stages import BiasReLU, MaxPooling, Normalization, NormalizedPooling, Product, Stage
 from alexconv.shapes import Conv
 
+FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -44,10 +46,10 @@ class Schedule:
                 launched.append((stage, number))
         return launched
 
-    def differs_on(self, stages: Sequence[Stage]) -> bool:
-        """Whether it launches these stages otherwise than its parent does."""
+    def differs_on(self, stages: Sequence[Stage], N: int) -> bool:
+        """Whether it launches these stages, over N images, otherwise than its parent does."""
         parent = SCHEDULES.get(self.parent or "")
-        if self.prefetches and not any(is_linear(stage) for stage in stages):
+        if self.prefetches and (N > FEW_IMAGES or not any(is_linear(stage) for stage in stages)):
             return False
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 

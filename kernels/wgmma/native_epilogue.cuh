@@ -58,20 +58,39 @@ struct NativeEpilogue {
     const __half* bias;  // [M]
     Others own = {};
 
+    // A thread stores chunks of eight filters.  Their bias comes in pairs: a lane has the tile's pair with its number,
+    // and every 32nd after it.  They are loaded before the products and passed on by shuffles: a thread's own pairs,
+    // loaded in the epilogue, would not fit beside the accumulators.
+    static constexpr bool CHUNKS = PRODUCT_M % CHUNK == 0 && ACCUMULATORS % 16 == 0, PAIRS = HAS_BIAS && CHUNKS;
+    static constexpr int OWN_PAIRS = (TILE_FILTERS / 2 + LANES - 1) / LANES;
+
     struct Rows {
         int first;
+        int bias[PAIRS ? OWN_PAIRS : 1];
     };
 
-    __device__ __forceinline__ Rows find(int first_row, int) const { return {first_row}; }
+    __device__ __forceinline__ Rows find(int first_row, int first_filter) const
+    {
+        Rows found = {first_row, {}};
+        if constexpr (PAIRS)
+#pragma unroll
+            for (int i = 0; i < OWN_PAIRS; ++i) {
+                // Clamped: the bias ends at the last filter, beyond which nothing is stored.
+                const int filter = min(first_filter + 2 * int(i * LANES + threadIdx.x % LANES), M - 2);
+                found.bias[i] = load_now(reinterpret_cast<const int*>(bias + filter));
+            }
+        return found;
+    }
 
-    __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], Rows rows,
+    __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], const Rows& rows,
                                           int first_filter, unsigned char*) const
     {
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u) {
             const int row = rows.first + u / WGMMAS_ACROSS * WGMMA_ROWS;
-            const int filter = first_filter + u % WGMMAS_ACROSS * WGMMA_FILTERS, end = end_of_product(first_filter);
-            store_tile(accumulators[u], row, filter, end);
+            const int across = u % WGMMAS_ACROSS * WGMMA_FILTERS;
+            const int filter = first_filter + across, end = end_of_product(first_filter);
+            store_tile(accumulators[u], row, filter, end, rows, across);
             if constexpr (Others::SEEN)
                 if (any_infinite(accumulators[u])) store_again(row, filter, min(filter + WGMMA_FILTERS, end));
         }
@@ -107,7 +126,7 @@ struct NativeEpilogue {
     // threads of these rows.  The four transpose pairs by shuffles, so that each stores eight adjacent columns, 16
     // bytes.
     __device__ __forceinline__ void store_tile(const float (&accumulators)[ACCUMULATORS], int first_row,
-                                               int first_filter, int end_filter) const
+                                               int first_filter, int end_filter, const Rows& rows, int across) const
     {
         const int lane = threadIdx.x % LANES, quarter = lane % 4;
         const int row = first_row + threadIdx.x % WARPGROUP / LANES * 16 + lane / 4;
@@ -115,10 +134,11 @@ struct NativeEpilogue {
         for (int half = 0; half < 2; ++half) {
             const int pixel = where.pixel(row + 8 * half);
             __half* const out = y + (size_t)pixel * M;
-            if constexpr (PRODUCT_M % CHUNK == 0 && ACCUMULATORS % 16 == 0) {
+            if constexpr (CHUNKS) {
 #pragma unroll
                 for (int group = 0; group < ACCUMULATORS / 16; ++group) {  // of four j
-                    const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter, first_filter);
+                    const BiasOfFour added = bias_of(rows, across, group, quarter);
+                    const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter, added);
                     const int filter = first_filter + (group * 4 + quarter) * CHUNK;
                     if (pixel >= 0 && filter < end_filter) *reinterpret_cast<Chunk*>(out + filter) = chunk;
                 }
@@ -134,19 +154,36 @@ struct NativeEpilogue {
         }
     }
 
+    // The bias of a thread's pairs of a group, of accumulators that begin `across` filters after the tile's first.
+    struct BiasOfFour {
+        float of[4][2];
+    };
+
+    static __device__ __forceinline__ BiasOfFour bias_of(const Rows& rows, int across, int group, int quarter)
+    {
+        BiasOfFour added = {};
+        if constexpr (PAIRS)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const int first = across / 2 + (group * 4 + j) * 4;  // pair of the first quarter
+                const int bits = __shfl_sync(0xffffffff, rows.bias[first / LANES], first % LANES + quarter);
+                const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&bits));
+                added.of[j][0] = pair.x, added.of[j][1] = pair.y;
+            }
+        return added;
+    }
+
     // The complete chunk of one j of four, that with the number of the thread's quarter: in round k a thread passes its
     // pair of j = quarter ^ k to the thread of that quarter.
-    __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group, int half,
-                                                    int quarter, int first_filter) const
+    static __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group,
+                                                           int half, int quarter, const BiasOfFour& added)
     {
         unsigned pairs[4];  // of this thread: one for each j
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int i = (group * 4 + j) * 4 + 2 * half;
-            // Clamped: the bias ends at the last filter, beyond which nothing is stored.
-            const int filter = min(first_filter + (group * 4 + j) * CHUNK + 2 * quarter, M - 2);
-            const __half2 pair = __floats2half2_rn(with_bias_and_relu(accumulators[i], bias, filter),
-                                                   with_bias_and_relu(accumulators[i + 1], bias, filter + 1));
+            const __half2 pair = __floats2half2_rn(with_bias_and_relu(accumulators[i], added.of[j], 0),
+                                                   with_bias_and_relu(accumulators[i + 1], added.of[j], 1));
             pairs[j] = *reinterpret_cast<const unsigned*>(&pair);
         }
         unsigned row[4];  // of the j that this thread stores: one pair from each of the four
