@@ -172,7 +172,12 @@ def add_measuring(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
     add("--device", type=natural, default=0, metavar="NUMBER", help="CUDA device ordinal (default: 0)")
-    add("--host-build", default=HOST_BUILDS[0], choices=HOST_BUILDS, help="host: asan is AddressSanitizer")
+    add(
+        "--host-build",
+        default=HOST_BUILDS[0],
+        choices=HOST_BUILDS,
+        help="host: unoptimized compiles in half the time, for small layers; asan is AddressSanitizer",
+    )
     add(
         "--host-order",
         type=natural,

@@ -8,7 +8,11 @@ from alexconv.executors.interface import Executor
 from alexconv.kernels.problem import H200, Device
 
 AUTO = "auto"
-HOST_BUILDS = ("fast", "asan")  # how the host executor builds kernels for a run; a profile uses another one
+HOST_BUILDS = (
+    "fast",
+    "unoptimized",
+    "asan",
+)  # how the host executor builds kernels for a run; a profile uses another one
 
 
 @dataclass(frozen=True)
