@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from alexconv.errors import UsageError
-from alexconv.kernels.geometry import HOPPER
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.precisions import PRECISIONS
-from alexconv.predict.gpu import WARP, Gpu, of_device, peaks_of
+from alexconv.predict.gpu import Gpu, of_device, peaks_of
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
@@ -28,8 +27,7 @@ from alexconv.reports.style import canvas, look
 ROOM = 2.0  # how far the axes extend beyond the points, as a factor
 CLOSE = 1.1  # roofs closer than this factor look like one
 CUDA, TENSOR = "CUDA cores", "tensor cores"
-SCHEDULERS = 4  # of a multiprocessor
-MEASURED, STATED, DESCRIBED = "measured", "data sheet", "the model's description"
+MEASURED, STATED = "measured", "data sheet"
 
 
 @dataclass(frozen=True)
@@ -49,21 +47,16 @@ class Roof:
 
 
 def roofs(ceilings: Record | None, device: Record, ladder: Ladder = LADDER) -> list[Roof]:
-    """All known roofs of a device: measured ones, else the data sheet's, else those of the model's description.
+    """All known roofs of a device: measured ones, else the data sheet's.
 
     Rungs that take several tensor-core products per multiply-add have a roof that much lower.
     """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
     stated = peaks_of(str(device.get("name")))
     known: list[Roof] = []
-    gpu = description(device)
     for unit, name, products in sorted({kind for rung in ladder if (kind := kind_of(rung))}):
-        sources = (
-            (MEASURED, measured.get(name)),
-            (STATED, stated.get(name) if unit == TENSOR else None),
-            (DESCRIBED, described_rate(gpu, unit, name) if gpu else None),
-        )
-        source, rate = next(((source, rate) for source, rate in sources if rate), (STATED, None))
+        source = MEASURED if name in measured else STATED
+        rate = measured.get(name, stated.get(name))
         known += [Roof(unit, name, products, rate / products, source)] if rate else []
     return known
 
@@ -74,22 +67,6 @@ def description(device: Record) -> Gpu | None:
         return of_device(str(device.get("name")))
     except UsageError:
         return None
-
-
-def described_rate(gpu: Gpu, unit: str, factors: str) -> float | None:
-    """FLOP/s of a unit from the model's cycles: each scheduler's instructions, or a warpgroup's products."""
-    cycles = gpu.values["cycles_per_warp_instruction"]
-    per_cycle = {
-        (CUDA, "fp32"): 2 * SCHEDULERS * WARP / cycles["fma"],
-        (CUDA, "half"): 2 * SCHEDULERS * WARP * 2 / cycles["half"],  # pairs
-        (TENSOR, "fp16"): 2 * SCHEDULERS * 16 * 8 * 16 / cycles["hmma_f16"],
-        (TENSOR, "tf32"): 2 * SCHEDULERS * 16 * 8 * 8 / cycles["hmma_tf32"],
-    }
-    if gpu.capability[0] == HOPPER[0]:
-        columns = cycles["hgmma_columns_per_cycle"]
-        per_cycle |= {(TENSOR, "fp16"): 2 * columns * 64 * 16, (TENSOR, "tf32"): 2 * columns * 64 * 8}
-    rate = per_cycle.get((unit, factors))
-    return rate * gpu.multiprocessors * gpu.clock_hz if rate else None
 
 
 def copy_rate(ceilings: Record | None, device: Record) -> float | None:

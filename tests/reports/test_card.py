@@ -6,10 +6,10 @@ from report_records import GPU, HOST, RUN, record
 from alexconv.predict.predictions import TYPE
 from alexconv.records.store import RecordFile
 from alexconv.reports import laptop
-from alexconv.reports.roofline import CUDA, TENSOR, described_rate, description
+from alexconv.reports.roofline import CUDA, TENSOR, roofs
 from alexconv.reports.site import report_of
 
-A100 = GPU | {"name": "NVIDIA A100"}
+A100 = GPU | {"name": "NVIDIA A100-SXM4-80GB"}
 POINTS = [record("alexnet", layer, 128, "direct") for layer in (2, 3)]
 
 
@@ -36,7 +36,7 @@ def test_a_card_with_a_description_stands_beside_its_predictions_and_roofs(tmp_p
     section = section_of(written(tmp_path / "r.jsonl", A100, ratio=1.1))
     assert section.text.startswith(
         "Predictions of 2 points differ from measured times by 15.5 % on the mean and 21 % at most, direct on layer 3 "
-        "of alexnet, N = 128. The description had not been compared with any measurement. Roofs, the model's "
+        "of alexnet, N = 128. The description had not been compared with any measurement. Roofs, data sheet: "
     )
     ((row,),) = (table.rows for table in section.items)
     assert row[:2] == ("single", 2)
@@ -48,7 +48,7 @@ def test_a_card_with_a_description_stands_beside_its_predictions_and_roofs(tmp_p
 
 def test_without_predictions_or_a_description_one_line_says_so(tmp_path):
     told = section_of(written(tmp_path / "a.jsonl", A100)).text
-    assert "the same `alexconv run` with `--resume --predict` adds them. Roofs, the model's description: " in told
+    assert "the same `alexconv run` with `--resume --predict` adds them. Roofs, data sheet: CUDA cores fp32, " in told
     section = section_of(written(tmp_path / "b.jsonl", GPU))
     assert section.text.startswith("`alexconv predict` has no description of the NVIDIA Test 9000, only of a100, ")
     assert section.text.endswith(
@@ -57,16 +57,9 @@ def test_without_predictions_or_a_description_one_line_says_so(tmp_path):
     assert section.items == []
 
 
-def test_roofs_of_descriptions_are_those_of_data_sheets():
-    for name, unit, factors, tera in (
-        ("NVIDIA A100", CUDA, "fp32", 19.5),
-        ("NVIDIA A100", TENSOR, "fp16", 312),
-        ("NVIDIA A100", TENSOR, "tf32", 156),
-        ("NVIDIA H200", CUDA, "fp32", 66.9),
-        ("NVIDIA H200", TENSOR, "fp16", 1070),  # at the highest clock, which no tensor-core load keeps
-    ):
-        rate = described_rate(description({"name": name}), unit, factors)
-        assert rate / 1e12 == pytest.approx(tera, rel=0.01)
+def test_a_cards_roofs_are_its_data_sheets():
+    known = {(roof.unit, roof.name): roof.rate / 1e12 for roof in roofs(None, {"name": "Tesla T4"})}
+    assert known == pytest.approx({(CUDA, "fp32"): 8.1, (TENSOR, "fp16"): 65, (TENSOR, "fp16 / 3"): 65 / 3}, rel=0.01)
 
 
 def test_the_laptops_page_has_a_row_for_each_card_that_was_predicted_whole(tmp_path):
@@ -77,4 +70,4 @@ def test_the_laptops_page_has_a_row_for_each_card_that_was_predicted_whole(tmp_p
             prediction = {"point": point, "gpu": gpu, "status": "ok", "ms": 1.0 * layer, "band_ms": [1, 2]}
             file.header(TYPE, {**prediction, "launches": []})
     rows = [line for line in laptop.parts([file.path])["expected"].splitlines() if line.startswith("| NVIDIA")]
-    assert rows == ["| NVIDIA A100 | 1 | 15.00 | – | 15.00 | – | – |"]
+    assert rows == ["| NVIDIA A100-SXM4-80GB | 1 | 15.00 | – | 15.00 | – | – |"]
