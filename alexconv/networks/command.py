@@ -30,7 +30,7 @@ from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 
 TYPE = "network"  # of a record
-FIGURES = ("kernel", "latency", "h2d", "d2h", "total")
+FIGURES = ("kernel", "latency", "h2d", "d2h", "total", "overlapped")
 USUAL_CLASS = "fp32"
 
 

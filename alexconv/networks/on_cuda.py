@@ -19,6 +19,7 @@ from alexconv.planning.layouts import from_study, to_study
 from alexconv.records.store import Record
 
 STAGE_SECONDS = 0.02  # of samples for each stage
+BATCHES = 16  # one after the other, of which each is copied while the one before it is computed
 
 
 class CudaNetwork:
@@ -159,7 +160,8 @@ class CudaNetwork:
 
         ``kernel`` is the whole between two events, hot, ``kernel_cold`` likewise; ``latency`` from an idle device to
         the scores in its memory by the host's clock; ``h2d`` and ``d2h`` are the copies, ``total`` is from host arrays,
-        page-locked, to host arrays.  Raises Untrusted where the timed launches do not compute what they did before.
+        page-locked, to host arrays, ``overlapped`` the same for each of several batches, copied while others are
+        computed.  Raises Untrusted where the timed launches do not compute what they did before.
         """
         plan = self.plan
         due = self.scores(images[: plan.images_per_piece])
@@ -175,6 +177,8 @@ class CudaNetwork:
             if stages:
                 facts["stage_samples"] = self._stage_samples()
             samples |= self._transfers(images, pieces, due, seconds)
+            if plan.schedule.graph and len(pieces) == 1:
+                samples |= self._overlapped(images, due, seconds)
             self._check_guards()
         return samples, facts
 
@@ -228,6 +232,46 @@ class CudaNetwork:
 
         samples = repeat(once, seconds)
         self._compare(due, to_study(scores, last.bound.rung.layout)[: len(due)])
+        memory.give_back(inputs, page_locked=True)
+        memory.give_back(scores, page_locked=True)
+        return samples
+
+    def _overlapped(self, images: Values, due: Values, seconds: float) -> Samples:
+        """Samples of the time for a batch among several: two arrays of images take turns."""
+        memory, last, copies = self._gpu.host_memory, self.plan.steps[-1], self._driver.Stream()
+        x, first = self._as_taken(images), self._addresses[IMAGES]
+        inputs = memory.take(x.shape, x.dtype, page_locked=True)
+        inputs[:] = x
+        shape = (2, *last.bound.rung.y_shape(last.bound.conv, len(x)))
+        scores = memory.take(shape, x.dtype, page_locked=True)
+        arrays = first, self._allocate("images of the other batch", self._sizes[IMAGES])
+        with ExitStack() as stack:
+            launches = []
+            for address in arrays:
+                self._addresses[IMAGES] = address
+                self.enqueue(len(x))  # encodes tensor maps, which a capture forbids
+                self._stream.synchronize()
+                launches.append(stack.enter_context(self._gpu.recorded(lambda stream: self.enqueue(len(x)))))
+            self._addresses[IMAGES] = first
+
+            def once() -> dict[str, float]:
+                computed: list[Any] = []
+                begin = perf_counter()
+                for batch in range(BATCHES):
+                    turn = batch % 2
+                    if batch >= 2:
+                        copies.wait_for_event(computed[batch - 2])  # whose images these overwrite
+                    self._driver.memcpy_htod_async(arrays[turn], inputs, copies)
+                    self._stream.wait_for_event(self._gpu.mark(copies))
+                    launches[turn]()
+                    computed.append(self._gpu.mark(self._stream))
+                    self._driver.memcpy_dtoh_async(scores[turn], self._addresses[last.output], self._stream)
+                self._stream.synchronize()
+                return {"overlapped": (perf_counter() - begin) * 1e3 / BATCHES}
+
+            samples = repeat(once, seconds)
+        for turn in scores:
+            self._compare(due, to_study(turn, last.bound.rung.layout))
         memory.give_back(inputs, page_locked=True)
         memory.give_back(scores, page_locked=True)
         return samples
