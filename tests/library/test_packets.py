@@ -172,6 +172,13 @@ def test_depthwise_layers_are_computed_in_place_in_both_layouts(machine):
         assert names(machine.launched()) == [entry]
 
 
+def test_an_explanation_of_a_layer_with_two_groups_names_a_rung_on_tensor_cores(machine):
+    x, w = Tensor((32, 96, 27, 27), X), Tensor((256, 48, 5, 5), W)
+    explanation = alexconv.explain(x, w, padding=2, groups=2)
+    assert RUNGS[explanation.rung].tensor_factors == "fp16"
+    assert explanation.precision == "fp32"
+
+
 def test_an_explanation_of_a_layer_that_no_rung_takes(machine, monkeypatch):
     monkeypatch.setattr("alexconv.library.explanation.candidates", lambda device, call: ())
     explanation = alexconv.explain(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), groups=3, precision="tf32")
