@@ -36,7 +36,8 @@ constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; lea
 constexpr bool GATHERS =
     GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1 || GROUPS > 1
                                 : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
-                                      (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED : HAS_PADDING && PRODUCT_C % FULL_STAGE == 0));
+                                      (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED
+                                                              : HAS_PADDING && PRODUCT_C % FULL_STAGE == 0));
 
 // The side of the squares of pixels that become one, and the steps between the pixels that a 1 x 1 filter uses.
 constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
@@ -142,7 +143,8 @@ struct ChunkPlanes {
 template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
     // Tiles of an image: slices of the channels of a product, and for each slice TILES along the pixels.
-    static constexpr int PRODUCT_SLICES = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, SLICES = PRODUCTS * PRODUCT_SLICES;
+    static constexpr int PRODUCT_SLICES = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS;
+    static constexpr int SLICES = PRODUCTS * PRODUCT_SLICES;
     static constexpr int TILES = TILES_ACROSS * PLANE_H;
     // Whether planes take pixels as they are in memory, without padding or steps; zeros only after the last.
     static constexpr bool PLAIN = GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1);
@@ -353,7 +355,8 @@ struct BlockedTile {
 // Block (tile, slice, n) writes a tile of blocked image n, from fp16, and whether it has an infinity or a NaN.
 __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
                                                    int* __restrict__ infinite,    // [N][SLICES][TILES]
-                                                   __half* __restrict__ pixels)   // [PRODUCTS][N][PLANE_H][PLANE_W][BLOCKED_C]
+                                                   __half* __restrict__ pixels)
+// pixels [PRODUCTS][N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     DYNAMIC_SHARED(float4, tile_memory);
     const BlockedTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);

@@ -27,6 +27,7 @@
 #include "../common/bias.cuh"
 #include "../common/range.cuh"
 #include "blocked.cuh"
+#include "own_channels.cuh"
 #include "split_tiles.cuh"
 
 constexpr int FLOAT_HALVES = sizeof(float) / sizeof(__half);
@@ -41,6 +42,24 @@ struct FloatProblem : BlockedProblem {
     static constexpr int VALUES = BlockedProblem::RUN, FILTER_VALUES = (VALUES + GROUP - 1) / GROUP * GROUP;
     static constexpr int RUN = FILTER_VALUES * FLOAT_HALVES;
 };
+
+// The lanes' order of K: in a group of 16, place 8 step + 4 half + quarter has value 4 quarter + 2 step + half.
+__device__ __forceinline__ int value_at(int place)
+{
+    return place / GROUP * GROUP + place % 4 * 4 + place / STEP_VALUES % 2 * 2 + place / 4 % 2;
+}
+
+// tf32 filters in that order: the Taps of own_channels.cuh.
+struct FloatTaps {
+    using Prepared = unsigned;
+    static constexpr int TAP_C = FloatProblem::FILTER_VALUES;
+
+    static __device__ __forceinline__ int place(int value)
+    {
+        return value / GROUP * GROUP + value % 4 / 2 * STEP_VALUES + value % 2 * 4 + value % GROUP / 4;
+    }
+    static __device__ __forceinline__ float value(unsigned tap) { return __uint_as_float(tap); }
+};
 constexpr int FLOAT_FILTER_ELEMENTS = M * FloatProblem::RUNS * FloatProblem::FILTER_VALUES;
 
 // A value as one tf32 number, or as two terms whose sum has twice the precision.
@@ -51,21 +70,21 @@ __device__ __forceinline__ void split_into_tf32(float value, unsigned (&bits)[te
     if constexpr (terms == 2) bits[1] = to_tf32(value - __uint_as_float(bits[0]));
 }
 
-// Block (run, m) writes a run of filter m, times a power of two, in the lanes' order of K: in a group of 16, place
-// 8 step + 4 half + quarter has value 4 quarter + 2 step + half.
+// Block (run, m) writes a run of filter m, times a power of two, in the lanes' order of K.
 struct FloatFilters {
     template <int terms>
-    static __device__ __forceinline__ void write(const float* __restrict__ w,       // [M][C][R][S]
+    static __device__ __forceinline__ void write(const float* __restrict__ w,       // [M][GROUP_C][R][S]
                                                  unsigned* const (&filters)[terms],  // [M][RUNS][FILTER_VALUES]
                                                  float power)
     {
         using Problem = FloatProblem;
         const int run = blockIdx.x, m = blockIdx.y;
         for (int i = threadIdx.x; i < Problem::FILTER_VALUES; i += BLOCK_THREADS) {
-            const int value = i / GROUP * GROUP + i % 4 * 4 + i / STEP_VALUES % 2 * 2 + i / 4 % 2;
-            const int c = value % C, r = GATHERS ? run / S : run, s = GATHERS ? run % S : value / C;
+            const int value = value_at(i), c = value % C - channel_of_product(m);
+            const bool inside = value < Problem::VALUES && (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C;
+            const int r = GATHERS ? run / S : run, s = GATHERS ? run % S : value / C;
             unsigned bits[terms];
-            split_into_tf32<terms>(value < Problem::VALUES ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0, bits);
+            split_into_tf32<terms>(inside ? w[(((size_t)m * GROUP_C + c) * R + r) * S + s] * power : 0, bits);
 #pragma unroll
             for (int term = 0; term < terms; ++term)
                 filters[term][((size_t)m * Problem::RUNS + run) * Problem::FILTER_VALUES + i] = bits[term];
@@ -289,13 +308,14 @@ struct SplitIntoTf32 {
 };
 
 // Outputs y [N][E][F][M], straight from registers.  Exponents: filters' powers of two (FilterExponents), or none.
-template <class Exponents>
+template <class Exponents, class Others = NoOthers>
 struct FloatEpilogue {
     float* y;           // [N][E][F][M]
     const float* bias;  // [M]
     int images;
     SplitKSums slices;
     Exponents exponents;
+    Others own = {};
 
     __device__ __forceinline__ int row_of(int first_row, int u, int lower) const
     {
@@ -321,6 +341,19 @@ struct FloatEpilogue {
             float sums[WGMMAS][ACCUMULATORS];
             if (slices.add(accumulators, sums)) store_sums(sums, first_row, first_filter);
         }
+    }
+
+    // Computes the warp's outputs in an accumulator tile from their own channels.
+    __device__ __forceinline__ void store_again(int first_row, int first_filter) const
+    {
+        __syncwarp();  // the warp's other lanes have stored the outputs that this one overwrites
+        const int last_filter = min(first_filter + TILE_FILTERS, end_of_product(first_filter));
+        first_row += threadIdx.x % WARPGROUP / LANES * WARP_ROWS;
+#pragma unroll 1
+        for (int row = first_row; row < min(first_row + WARP_ROWS, images * PIXELS); ++row)
+#pragma unroll 1
+            for (int filter = first_filter + threadIdx.x % LANES; filter < last_filter; filter += LANES)
+                y[(size_t)row * M + filter] = with_bias_and_relu(own.sum(row, filter), bias, filter);
     }
 
     // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
@@ -356,19 +389,24 @@ struct FloatEpilogue {
                     for (int i = 0; i < VECTOR; ++i)
                         four[i] = with_bias_and_relu(four[i] * factors[i], biases, i);
                     const int row = row_of(first_row, u, lower);
-                    if (row < images * PIXELS) put(y + (size_t)row * M + filter, four, filter);
+                    if (row < images * PIXELS)
+                        put(y + (size_t)row * M + filter, four, filter, end_of_product(first_filter));
                 }
         }
+        if constexpr (Others::SEEN)
+#pragma unroll
+            for (int u = 0; u < WGMMAS; ++u)
+                if (Others::any_infinite(accumulators[u])) store_again(first_row + u * WGMMA_ROWS, first_filter);
     }
 
-    static __device__ __forceinline__ void put(float* out, const float (&four)[VECTOR], int filter)
+    static __device__ __forceinline__ void put(float* out, const float (&four)[VECTOR], int filter, int end)
     {
-        if constexpr (M % VECTOR == 0) {
-            if (filter < M) *reinterpret_cast<float4*>(out) = make_float4(four[0], four[1], four[2], four[3]);
+        if constexpr (PRODUCT_M % VECTOR == 0) {
+            if (filter < end) *reinterpret_cast<float4*>(out) = make_float4(four[0], four[1], four[2], four[3]);
         } else {
 #pragma unroll
             for (int i = 0; i < VECTOR; ++i)
-                if (filter + i < M) out[i] = four[i];
+                if (filter + i < end) out[i] = four[i];
         }
     }
 };
@@ -414,7 +452,9 @@ __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, cons
                 mbarrier_arrive_expect_tx(full, sizeof(FloatStage<terms>));
             }
             FloatStage<terms>& stage = shared.stages[state.stage];
-            tma_load_im2col(stage.pixels, pixel_map, full, tap, column, row, image, Problem::columns_to(run),
+            int value = tap;
+            if constexpr (PRODUCTS > 1) value += work.first_channel() * FLOAT_HALVES;
+            tma_load_im2col(stage.pixels, pixel_map, full, value, column, row, image, Problem::columns_to(run),
                             Problem::rows_to(run));
 #pragma unroll
             for (int term = 0; term < terms; ++term)
@@ -460,8 +500,8 @@ __device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
 
 // The maps count a float as two fp16 values.
 #define ASSERT_FLOAT_MAP(MAP)                                                                                      \
-    ASSERT_MAP_4(MAP, FloatProblem::VALUES * FLOAT_HALVES, GATHERS ? W : F, BLOCKED_H, 1, C * sizeof(float),       \
-                 BLOCKED_W * C * sizeof(float), BLOCKED_H * BLOCKED_W * C * sizeof(float));                        \
+    ASSERT_MAP_4(MAP, (GATHERS ? C : FloatProblem::VALUES) * FLOAT_HALVES, GATHERS ? W : F, BLOCKED_H, 1,          \
+                 C * sizeof(float), BLOCKED_W * C * sizeof(float), BLOCKED_H * BLOCKED_W * C * sizeof(float));     \
     ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
 #define ASSERT_FLOAT_FILTER_MAP(MAP)                                                                               \
     ASSERT_MAP_3(MAP, FloatProblem::RUN, FloatProblem::RUNS, M, FloatProblem::FILTER_VALUES * sizeof(float),       \

@@ -59,7 +59,6 @@ NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), 
 
 TAKES_PADDING = ("padding", "bias", "ReLU")
 TAKES_ALL = tuple(FEATURES)
-TAKES_UNGROUPED = tuple(name for name in FEATURES if name != "groups")
 
 
 def pixels_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:

@@ -15,10 +15,11 @@ from alexconv.kernels.wgmma.ladder import (
     FILTER_TILES,
     LARGEST_WINDOW,
     MBARRIER_BYTES,
+    OWN_CHANNELS,
     PIXEL_TILES,
     SMALLEST_TILE,
     STAGES,
-    TAKES_UNGROUPED,
+    TAKES_ALL,
     best_tile,
     beyond_map,
     beyond_plane,
@@ -93,7 +94,7 @@ def pixel_map() -> TensorMap:
 
     def dims(p: Problem) -> tuple[int, ...]:
         H, W = blocked_hw(p.conv, as_it_lies)
-        values = runs(p.conv, as_it_lies)[1]
+        values = p.conv.C if as_it_lies(p.conv) else runs(p.conv, as_it_lies)[1]
         return values * HALVES, W if as_it_lies(p.conv) else p.conv.F, H, p.N
 
     def strides(p: Problem) -> tuple[int, ...]:
@@ -156,13 +157,13 @@ def filters_grid(p: Problem) -> Dims:
     return float_runs(p.conv)[0], p.conv.M, 1
 
 
-def multiply(terms: int, *args: str) -> Launch:
-    """The launch of the product itself."""
+def multiply(terms: int, *args: str, grouped: tuple[str, ...] = ()) -> Launch:
+    """The launch of the product itself; ``grouped``: further arguments for a layer with groups."""
 
     def shared_bytes(p: Problem) -> int:
         return pipeline_bytes(terms, p)
 
-    return Launch("multiply", args, slices_grid, tiles_block, shared_bytes, pdl=True, stores=True)
+    return Launch("multiply", args, slices_grid, tiles_block, shared_bytes, pdl=True, stores=True, grouped=grouped)
 
 
 def time(terms: int, products: int) -> Time:
@@ -189,7 +190,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         family="wgmma",
         parent="wgmma-half",
         file="wgmma/wgmma_floats.cu",
-        launches=(multiply(1, "pixel_map", "filter_map", "partial", "arrived", "y", BATCH),),
+        launches=(multiply(1, "pixel_map", "filter_map", "partial", "arrived", "y", BATCH, grouped=OWN_CHANNELS),),
         constants=constants(1),
         precision="tf32",
         layout="nhwc",
@@ -202,7 +203,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         exceptions=(TF32_OPERANDS,),
         tensor_factors="tf32",
-        takes=TAKES_UNGROUPED,
+        takes=TAKES_ALL,
         time=time(1, 1),
     ),
     Rung(
@@ -239,7 +240,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="tf32",
         products=3,
-        takes=TAKES_UNGROUPED,
+        takes=TAKES_ALL,
         time=time(2, 3),
     ),
 )

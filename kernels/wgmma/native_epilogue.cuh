@@ -1,54 +1,14 @@
 // The epilogue for NHWC fp16 outputs: accumulators to y [N][E][F][M], straight from registers.
 //
-// Gives: NativeEpilogue<Where, Others>, an Epilogue of warpgroups.cuh and window.cuh; OwnChannels, an Others; for an entry
-// point whose products may have channels of several groups GROUP_PARAMETERS, its parameters before the bias, and
-// OWN_CHANNELS, the argument.
+// Gives: NativeEpilogue<Where, Others>, an Epilogue of warpgroups.cuh and window.cuh.
 #pragma once
 #include "../common/bias.cuh"
 #include "blocked.cuh"
+#include "own_channels.cuh"
 #include "warpgroups.cuh"
 
-#if CONV_GROUPS > 1
-#define GROUP_PARAMETERS , const __half* __restrict__ x, const __half* __restrict__ filters
-#define OWN_CHANNELS {x, filters}
-#else
-#define GROUP_PARAMETERS
-#define OWN_CHANNELS {nullptr, nullptr}
-#endif
-
-// For products without the channels of other groups, or whose inputs are finite.
-struct NoOthers {
-    static constexpr bool SEEN = false;
-};
-
-// For products with channels of other groups (SEEN), over which a filter has zeros: their infinities and NaN would make
-// an output NaN.  Computes it from its own channels.
-template <int TAP_C, bool seen>
-struct OwnChannels {
-    static constexpr bool SEEN = seen;
-
-    const __half* x;        // [N][H][W][C]
-    const __half* filters;  // [M][R][S][TAP_C]
-
-    __device__ __forceinline__ float sum(int pixel, int m) const
-    {
-        const int n = pixel / PIXELS, row = pixel % PIXELS / F * U, column = pixel % PIXELS % F * V;
-        const int first = m / GROUP_M * GROUP_C;
-        float sum = 0;
-#pragma unroll 1
-        for (int tap = 0; tap < R * S; ++tap) {
-            const int h = row + tap / S * DILATION_ROWS, w = column + tap % S * DILATION_COLUMNS;
-            const bool there = !HAS_PADDING || in_plane(h, w);
-            const __half* const inputs = x + (((size_t)n * H + h - TOP) * W + w - LEFT) * C + first;
-            const __half* const taps = filters + ((size_t)m * R * S + tap) * TAP_C + channel_of_product(m);
-#pragma unroll 1
-            for (int c = 0; c < GROUP_C; ++c) sum += (there ? __half2float(inputs[c]) : 0) * __half2float(taps[c]);
-        }
-        return sum;
-    }
-};
-
-// Where: maps a row of the product to a pixel of the batch, or to none (EveryRow, OutputPositions).
+// Where: maps a row of the product to a pixel of the batch, or to none (EveryRow, OutputPositions).  Others: whether
+// products have channels of other groups (NoOthers, OwnChannels).
 template <class Where, class Others = NoOthers>
 struct NativeEpilogue {
     static constexpr int BYTES = CHUNK;  // of shared memory: none, but an array cannot be empty
@@ -92,17 +52,8 @@ struct NativeEpilogue {
             const int filter = first_filter + across, end = end_of_product(first_filter);
             store_tile(accumulators[u], row, filter, end, rows, across);
             if constexpr (Others::SEEN)
-                if (any_infinite(accumulators[u])) store_again(row, filter, min(filter + WGMMA_FILTERS, end));
+                if (Others::any_infinite(accumulators[u])) store_again(row, filter, min(filter + WGMMA_FILTERS, end));
         }
-    }
-
-    // Whether an accumulator of the warp is an infinity or a NaN.
-    static __device__ __forceinline__ bool any_infinite(const float (&accumulators)[ACCUMULATORS])
-    {
-        bool any = false;
-#pragma unroll
-        for (int i = 0; i < ACCUMULATORS; ++i) any |= magnitude(accumulators[i]) >= INFINITE;
-        return __any_sync(0xffffffff, any);
     }
 
     // Computes the warp's outputs from their own channels.

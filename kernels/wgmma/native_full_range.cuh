@@ -3,8 +3,8 @@
 // Gives: compute_full_range, the last kernel of wgmma-half-blocked and wgmma-window-half.
 //
 // With a stride, a blocked filter has taps beyond the filter: zeros, but they multiply inputs outside of an output's
-// patch, and zero times infinity would be NaN; so do the filters of products with several groups.  Block (part, 0, n) computes some tiles of image n if that has an
-// infinity or a NaN.
+// patch, and zero times infinity would be NaN; so have the filters of products with several groups, for the channels of
+// other groups.  Block (part, 0, n) computes some tiles of image n if that has an infinity or a NaN.
 #pragma once
 #include "../arch/dependent_launch.cuh"
 #include "../common/full_range.cuh"

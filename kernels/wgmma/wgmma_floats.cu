@@ -17,8 +17,11 @@
 #define GATHER GATHER_AS_IT_LIES
 #include "floats.cuh"
 
+using Own = OwnChannels<float, FloatTaps, sees_others(GROUP)>;
+using Epilogue = FloatEpilogue<NoExponents, Own>;
+
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    order_filters(const float* __restrict__ w,     // [M][C][R][S]
+    order_filters(const float* __restrict__ w,     // [M][GROUP_C][R][S]
                   unsigned* __restrict__ filters)  // [M][RUNS][FILTER_VALUES]
 {
     unsigned* const terms[] = {filters};
@@ -31,12 +34,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
              unsigned* arrived,            // [tiles][TILE_WARPS]
              float* __restrict__ y,        // [N][E][F][M]
-             long long N BIAS_PARAMETER(float))  // [M]
+             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(float))  // [M]
 {
     allow_dependent_launch();
     multiply_floats<FloatProblem, RoundToTf32>(pixel_map, FilterMaps<1>{{filter_map}},
                                                SplitKTiles<FloatProblem>(N),
-                                               FloatEpilogue<NoExponents>{y, BIAS, int(N), {partial, arrived}, {}});
+                                               Epilogue{y, BIAS, int(N), {partial, arrived}, {}, OWN_CHANNELS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -32,7 +32,7 @@ struct FilterExponents {
 // The arrays of compute_tile_in_full_range.
 struct FloatArrays {
     const float* x;             // [N][H][W][C]
-    const float* full_filters;  // [C * R * S][M]
+    const float* full_filters;  // [GROUP_C * R * S][M]
     float* y;                   // [N][E][F][M]
     const float* bias;          // [M]
 
@@ -55,7 +55,7 @@ struct FloatArrays {
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    order_filters(const float* __restrict__ w,              // [M][C][R][S]
+    order_filters(const float* __restrict__ w,              // [M][GROUP_C][R][S]
                   const int* __restrict__ filter_exponents,  // [M]
                   unsigned* __restrict__ filters_hi,
                   unsigned* __restrict__ filters_lo)  // both [M][RUNS][FILTER_VALUES]
@@ -95,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     if (!any_without_exponent(refused, filter_exponents, int(N))) return;
     const int tiles = int(N) * FULL_DOWN * FULL_PIXEL_TILES, own = threadIdx.x % FULL_TILE;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int n = tile / (FULL_DOWN * FULL_PIXEL_TILES), m = tile % FULL_DOWN * FULL_TILE;
-        const bool of_filter = m + own < M && filter_exponents[m + own] == NO_EXPONENT;
+        const int n = tile / (FULL_DOWN * FULL_PIXEL_TILES), m = full_filter(tile % FULL_DOWN);
+        const bool of_filter = m + own < end_of_group(m) && filter_exponents[m + own] == NO_EXPONENT;
         if (__syncthreads_or(refused[n] == NO_EXPONENT || of_filter))
             compute_tile_in_full_range(FloatArrays{x, full_filters, y, BIAS}, n, m,
                                        tile / FULL_DOWN % FULL_PIXEL_TILES * FULL_TILE);

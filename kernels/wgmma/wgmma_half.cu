@@ -18,7 +18,8 @@
 #include "native_epilogue.cuh"
 
 static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
-using Epilogue = NativeEpilogue<EveryRow, OwnChannels<BLOCKED_C, sees_others(MMA_K)>>;
+using Own = OwnChannels<__half, HalfTaps<BLOCKED_C>, sees_others(MMA_K)>;
+using Epilogue = NativeEpilogue<EveryRow, Own>;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
@@ -31,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters [M][R][S][C]
              __half* __restrict__ y,       // [N][E][F][M]
-             long long N GROUP_PARAMETERS BIAS_PARAMETER(__half))         // [M]
+             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(__half))         // [M]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which may write x

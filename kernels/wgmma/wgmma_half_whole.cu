@@ -23,7 +23,8 @@
 #include "split_tiles.cuh"
 
 static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
-using Epilogue = NativeEpilogue<EveryRow, OwnChannels<BLOCKED_C, sees_others(STAGE_TAPS)>>;
+using Own = OwnChannels<__half, HalfTaps<BLOCKED_C>, sees_others(STAGE_TAPS)>;
+using Epilogue = NativeEpilogue<EveryRow, Own>;
 
 // The layer with its runs padded to whole stages.
 struct WholeStages : BlockedProblem {
@@ -43,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
              unsigned* arrived,            // [tiles][TILE_WARPS]
              __half* __restrict__ y,       // [N][E][F][M]
-             long long N GROUP_PARAMETERS BIAS_PARAMETER(__half))  // [M]
+             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(__half))  // [M]
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {

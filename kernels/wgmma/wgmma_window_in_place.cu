@@ -23,7 +23,8 @@
 #include "native_epilogue.cuh"
 #include "window_in_place.cuh"
 
-using Epilogue = NativeEpilogue<InPlacePositions, OwnChannels<PACKED_C, sees_others(MMA_K)>>;
+using Own = OwnChannels<__half, HalfTaps<PACKED_C>, sees_others(MMA_K)>;
+using Epilogue = NativeEpilogue<InPlacePositions, Own>;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* position_map,  // of x [N][H][W][C]
              const TensorMap* filter_map,    // of filters
              __half* __restrict__ y,         // [N][E][F][M]
-             long long N GROUP_PARAMETERS BIAS_PARAMETER(__half))  // [M]
+             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(__half))  // [M]
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {

@@ -29,7 +29,8 @@ constexpr int BOX = 64;                            // rows of one TMA copy
 constexpr int FURTHEST = (BLOCKED_R - 1) * BLOCKED_W + BLOCKED_S - 1;
 constexpr int WINDOW_BYTES = (TILE_POSITIONS + FURTHEST + BOX - 1) / BOX * BOX * ROW_BYTES;
 static_assert(STAGES > 1, "with one stage a consumer, which skips every other phase, could not tell two phases apart");
-static_assert(BLOCKED_C <= STAGE_TAPS && PRODUCT_M <= TILE_FILTERS && WGMMAS_ACROSS == 1 && CONSUMERS == 2 && GRID_BLOCKS >= PRODUCTS);
+static_assert(BLOCKED_C <= STAGE_TAPS && PRODUCT_M <= TILE_FILTERS && GRID_BLOCKS >= PRODUCTS);
+static_assert(WGMMAS_ACROSS == 1 && CONSUMERS == 2);
 
 // Rows of the product are positions; those in the last columns and rows of the blocked input are no outputs.
 struct OutputPositions {

@@ -111,8 +111,8 @@ __device__ __forceinline__ void produce_windows(InPlaceStorage<epilogue_bytes>& 
 #pragma unroll
             for (int slice = 0; slice < SLICES; ++slice)
                 tma_load_im2col(shared.windows[state.stage] + slice * PLANE_BYTES + box * BOX * ROW_BYTES, position_map,
-                                full, tiles.product * PRODUCT_C + slice * STAGE_TAPS, in_plane % BLOCKED_W - LEFT, in_plane / BLOCKED_W - TOP, image,
-                                0, 0);
+                                full, tiles.product * PRODUCT_C + slice * STAGE_TAPS, in_plane % BLOCKED_W - LEFT,
+                                in_plane / BLOCKED_W - TOP, image, 0, 0);
         }
         state.advance();
     }
