@@ -101,7 +101,19 @@ def stage_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     yield "the whole", None, whole[0], None, None, whole[1], None
 
 
-PEER_COLUMNS = ("network", "class", "N", "schedule", "µs", "torch NCHW", "NHWC", "compiled", "than torch", "images/s")
+PEER_COLUMNS = (
+    "network",
+    "class",
+    "N",
+    "schedule",
+    "rungs",
+    "µs",
+    "torch NCHW",
+    "NHWC",
+    "compiled",
+    "than torch",
+    "images/s",
+)
 
 
 def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
@@ -118,7 +130,15 @@ def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         shown = [peers.get(f"{PEERS}{name}") for name in ("nchw", "nhwc", "compile")]
         best = min(peers.values(), default=None)
         rate = f"{place[2] / us(own) * 1e6:,.0f}"
-        yield *place, own["axes"]["schedule"], us(own), *shown, best and faster(best / us(own)), rate
+        yield (
+            *place,
+            own["axes"]["schedule"],
+            own["axes"]["rungs"],
+            us(own),
+            *shown,
+            best and faster(best / us(own)),
+            rate,
+        )
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:

@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from statistics import median
 
@@ -15,13 +14,12 @@ from alexconv.cli.display import Progress
 from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
-from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import Ladder
 from alexconv.measuring.ahead import build_all
 from alexconv.measuring.watchdog import time_limit
 from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
-from alexconv.networks.plan import AUTO, CLASSES
+from alexconv.networks.plan import AUTO, CLASSES, MEASURED
 from alexconv.networks.schedules import ALL, BEST, SCHEDULES, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit
@@ -42,8 +40,10 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
     if unknown := [name for name in precisions if name not in CLASSES]:
         raise UsageError(f"networks have the classes {', '.join(CLASSES)}, not {unknown[0]}")
     words = (options.rungs or AUTO).split(",")
-    if unknown := [word for word in words if word != AUTO and word not in ladder.named]:
-        raise UsageError(f"unknown rung {unknown[0]!r}: --network takes rungs by name, or {AUTO}")
+    if unknown := [word for word in words if word not in (AUTO, MEASURED, *ladder.named)]:
+        raise UsageError(f"unknown rung {unknown[0]!r}: --network takes rungs by name, {AUTO} or {MEASURED}")
+    if MEASURED in words and not executor.measures:
+        raise UsageError(f"--rungs {MEASURED} needs an NVIDIA GPU: the {executor.name} executor has no times")
     batches, schedules = (
         parse_batches(options.N or str(executor.usual_batch)),
         schedules_named(options.schedule or BEST),
@@ -53,7 +53,9 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
     for network in networks:
         for N in batches:
             for precision in precisions:
-                rungs = [word for word in words if word == AUTO or ladder.named[word].precision == precision]
+                rungs = [
+                    word for word in words if word in (AUTO, MEASURED) or ladder.named[word].precision == precision
+                ]
                 ways = [each for each in schedules if options.schedule != ALL or each.differs_on(network.stages, N)]
                 points += [NetworkPoint(network, N, precision, each, word) for word in rungs for each in ways]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
@@ -105,7 +107,7 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
 
     with Progress(len(points)) as progress:
         progress.start("compiling kernels")
-        build_all(executor, (bound for point in points for bound in bounds_of(runner, point)))
+        build_all(executor, (bound for point in points for bound in runner.bounds(point)))
         for done, point in enumerate(points):
             progress.start(point.label())
             limit = options.time_limit or executor.time_limit
@@ -117,16 +119,6 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
                 break
     environment.write_end(file, headers, records, 0)
     return conclude()
-
-
-def bounds_of(runner: NetworkRunner, point: NetworkPoint) -> list[BoundRung]:
-    """The rungs to compile for a point; none for a peer, and for a point that cannot run here."""
-    if point.rungs in NETWORK_PEERS:
-        return []
-    with suppress(DoesNotFit):
-        plan = runner.plan(point)
-        return [step.bound for step in (*plan.steps, *plan.ahead)]
-    return []
 
 
 def show(say: Console, options: argparse.Namespace, records: Sequence[Record]) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from alexconv.errors import AlexconvError
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import Samples
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.measuring.runner import FAILURES, refuse_impossible, rounded, timed
 from alexconv.networks.checks import COMPARED, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
-from alexconv.networks.plan import AUTO, NetworkPlan, Step, plan_network
+from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, Step, contenders, plan_network, with_rungs
 from alexconv.networks.schedules import Schedule
 from alexconv.networks.stages import Values
 from alexconv.networks.tables import Network
@@ -66,6 +68,7 @@ class NetworkRunner:
         self.executor, self.settings, self.ladder = executor, settings, ladder
         self._weights: tuple[tuple[str, str], Weights] | None = None
         self._images: tuple[str, Values] | None = None
+        self._fastest: dict[tuple[object, ...], BoundRung] = {}  # of the stages that were measured
 
     def weights(self, network: Network, precision: str) -> Weights:
         """The generated weights of a network, rounded to a class's type; the last ones are kept."""
@@ -107,8 +110,44 @@ class NetworkRunner:
             measured = {"status": FAILURES[type(error)], "reason": str(error)}
         return {**record, **measured}
 
+    def bounds(self, point: NetworkPoint) -> list[BoundRung]:
+        """The rungs to compile for a point; none for a peer, and for a point that cannot run here."""
+        if point.rungs in NETWORK_PEERS:
+            return []
+        try:
+            plan = self.plan(point)
+        except DoesNotFit:
+            return []
+        tried = point.rungs == MEASURED
+        of_steps = (
+            contenders(plan, step, self.executor, self.ladder) if tried else [step.bound] for step in plan.steps
+        )
+        return [bound for bounds in (*of_steps, [step.bound for step in plan.ahead]) for bound in bounds]
+
+    def _measured(self, plan: NetworkPlan, x: Values) -> NetworkPlan:
+        """The plan with the fastest of each stage's contenders, each stage timed alone from memory that is not cached.
+
+        Linear weights, which a network reads anew for each batch, leave nothing else in the cache either.
+        """
+        place = [(step.stage.kind, step.stage.shape, plan.N, plan.precision, plan.layout) for step in plan.steps]
+        tried = [contenders(plan, step, self.executor, self.ladder) for step in plan.steps]
+        best: list[tuple[float, BoundRung]] = [(inf, step.bound) for step in plan.steps]
+        if not all(key in self._fastest for key in place):
+            for turn in range(max(map(len, tried))):
+                bounds = [rungs[min(turn, len(rungs) - 1)] for rungs in tried]
+                with opened(self.executor, with_rungs(plan, bounds, self.executor)) as network:
+                    times = network.stage_times(x[: plan.images_per_piece])
+                best = [
+                    min(pair, key=lambda timed: timed[0])
+                    for pair in zip(best, zip(times, bounds, strict=True), strict=True)
+                ]
+            self._fastest |= {key: bound for key, (_, bound) in zip(place, best, strict=True)}
+        return with_rungs(plan, [self._fastest[key] for key in place], self.executor)
+
     def _own(self, point: NetworkPoint) -> Record:
         plan, x = self.plan(point), self.images(point.network, point.N)
+        if point.rungs == MEASURED:
+            plan = self._measured(plan, x)
         with opened(self.executor, plan) as network:
             runs = [
                 checked_stages(plan, x[first:last], network.stage_outputs, generated=True)

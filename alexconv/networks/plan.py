@@ -16,7 +16,7 @@ from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import BIAS, Rung
-from alexconv.kernels.stages.ladder import STAGE_RUNGS
+from alexconv.kernels.stages.ladder import SPLITS, STAGE_RUNGS
 from alexconv.messages import print_to_stderr
 from alexconv.networks.schedules import FEW_IMAGES, Schedule, is_linear
 from alexconv.networks.stages import Parameters, Product, Stage, Values
@@ -28,7 +28,8 @@ from alexconv.tune import auto
 from alexconv.tune.estimate import estimate
 from alexconv.tune.measured import Request
 
-AUTO = "auto"
+AUTO, MEASURED = "auto", "measured"  # in place of a rung's name: the likeliest of each stage; the fastest of them
+CONTENDERS = 4  # of a stage, besides the variants of the linear kernel
 CLASSES = ("fp32", "tf32", "fp16")  # the error classes of networks
 IMAGES = "images"  # the array of the first stage's input
 ALTERNATING = ("even", "odd")  # those of outputs
@@ -119,9 +120,10 @@ def plan_network(
     """The plan of a network on an executor.
 
     ``weights`` are rounded to the class's type.  ``word`` names a rung, which computes the stages that it takes, and
-    ``auto`` the others; or it is ``auto``.  Raises DoesNotFit where a stage has no rung, or where the named one takes
-    none.
+    ``auto`` the others; or it is ``auto`` or ``measured``, which begins with the same.  Raises DoesNotFit where a stage
+    has no rung, or where the named one takes none.
     """
+    word = AUTO if word == MEASURED else word
     stages = schedule.stages(network.stages)
     available = executor.memory_budget() if budget is None else budget
     layouts = [ladder.named[word].layout] if word != AUTO else auto.layouts_of(precision, ladder)
@@ -142,6 +144,29 @@ def plan_network(
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
     ahead = prefetches(steps, precision, layout, N, executor) if schedule.prefetches else ()
     return NetworkPlan(network, schedule, precision, layout, N, steps, ahead, available)
+
+
+def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung], executor: Executor) -> NetworkPlan:
+    """The plan with other rungs for its stages."""
+    steps = steps_of([step.stage for step in plan.steps], bounds, [step.parameters for step in plan.steps])
+    ahead = prefetches(steps, plan.precision, plan.layout, plan.N, executor) if plan.schedule.prefetches else ()
+    return replace(plan, steps=steps, ahead=ahead)
+
+
+def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder) -> list[BoundRung]:
+    """The likeliest rungs of a step on the executor's device, its own first, each once."""
+    stage, own = step.stage, of_stages(plan.precision, plan.layout)
+    if not isinstance(stage, Product):
+        return [step.bound]
+    served = plan.precision, *PRECISIONS[plan.precision].stricter
+    rungs = [rung for rung in ladder if rung.precision in served and rung.dtype == plan.dtype]
+    rungs = [rung for rung in rungs if is_linear(stage) or rung.layout == plan.layout]
+    found = [step.bound, *auto.contenders(executor.device, stage.shape, plan.N, rungs, CONTENDERS)]
+    if is_linear(stage) and plan.N <= FEW_IMAGES:
+        usual = bound_to(own["linear"], stage, plan.N, executor)
+        found += [usual.having({SPLITS.name: splits}) for splits in SPLITS.choices]
+    once = {(bound.rung.name, *sorted(bound.constants.items())): bound for bound in found}
+    return [bound for bound in once.values() if not misfit(executor, bound, plan.N)]
 
 
 def prefetches(steps: Sequence[Step], precision: str, layout: str, N: int, executor: Executor) -> tuple[Step, ...]:

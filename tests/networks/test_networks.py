@@ -1,8 +1,10 @@
 """Whole networks: their tables, float64 references, bounds and plans, and small ones on the host executor."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ from alexconv import networks
 from alexconv.errors import UsageError
 from alexconv.executors import choose_executor
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.kernels.ladder import LADDER
+from alexconv.networks import measuring
 from alexconv.networks.checks import checked_stages, exact_scores
 from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings, opened
 from alexconv.networks.peers import forward_of
-from alexconv.networks.plan import NetworkPlan, plan_network
+from alexconv.networks.plan import NetworkPlan, contenders, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.stages import MARGIN, convolution, linear, max_pooling, normalization, softmax
 from alexconv.networks.tables import NETWORKS, Network
@@ -192,6 +196,39 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
 def test_a_bad_request_is_one_line(arguments, message, capsys):
     assert main([*arguments, "--backend", "host", "--N", "1"]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+class LikeAGpu(HostExecutor):
+    """Plans as on an H200."""
+
+    measures = True
+
+    def unsuited(self, rung):
+        return rung.unsuited(self.device.capability)
+
+
+def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch):
+    executor, seen = LikeAGpu(), []
+    runner = NetworkRunner(executor, NetworkSettings(0.0))
+    point = NetworkPoint(NETWORKS["alexnet-torchvision"], 1, "fp16", SCHEDULES["prefetch"], "measured")
+    plan = runner.plan(point)
+    tried = [contenders(plan, step, executor, LADDER) for step in plan.steps]
+    fastest = [rungs[-1] for rungs in tried]
+
+    @contextmanager
+    def opened_in_name_only(executor, plan):
+        seen.append([step.bound for step in plan.steps])
+        times = [1.0 if step.bound == best else 2.0 for step, best in zip(plan.steps, fastest, strict=True)]
+        yield SimpleNamespace(stage_times=lambda images: times)
+
+    monkeypatch.setattr(measuring, "opened", opened_in_name_only)
+    for _ in range(2):
+        chosen = runner._measured(plan, images(point.network, 0, 1))
+        assert [step.bound for step in chosen.steps] == fastest
+    assert len(seen) == max(map(len, tried)) > 4
+    assert {len(rungs) for rungs, step in zip(tried, plan.steps, strict=True) if step.stage.kind == "max-pool"} == {1}
+    assert {"linear-half", "wgmma-half-whole"} <= {bound.rung.name for bound in tried[-1]}
+    assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs} | {plan.ahead[0].bound}
 
 
 @pytest.mark.gpu

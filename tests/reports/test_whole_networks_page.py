@@ -29,7 +29,7 @@ def test_schedules_are_compared_with_the_one_before_and_networks_with_the_fastes
     rows = [line for line in parts["whole-schedules"].splitlines() if line.startswith("| epilogue")]
     assert rows == ["| epilogue | 89 | 160.0 | 80.00 | 1.25× faster | 460 | 10,240 | 1.25× faster |"]
     assert (
-        "| alexnet-torchvision | fp16 | 1 | epilogue | 80.00 | 200.0 | 160.0 | – | 2.00× faster | 12,500 |"
+        "| alexnet-torchvision | fp16 | 1 | epilogue | auto | 80.00 | 200.0 | 160.0 | – | 2.00× faster | 12,500 |"
         in (parts["whole-peers"])
     )
     assert "| conv1 | `mma-half` | 40.00 | 0.075" in parts["whole-stages"]
