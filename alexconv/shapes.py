@@ -339,6 +339,11 @@ _EFFICIENTNET_B0 = (
     *(_depthwise(480, 14, 5), _depthwise(672, 14, 5), _depthwise(672, 14, 5, 2), _depthwise(1152, 7, 5)),
     _depthwise(1152, 7, 3),
 )
+_FIRST_AND_LAST = (
+    *(_padded(3, 224, 32, 3, 2), _padded(1, 64, 64, 3), _padded(4, 64, 320, 3)),
+    *(_padded(3, 224, 96, 4, 4, padding=0), _padded(3, 224, 768, 16, 16, padding=0)),
+    *(_padded(320, 64, 4, 3), _padded(128, 256, 3, 3), _padded(64, 512, 3, 3)),
+)
 _CONVNEXT_T = (_depthwise(96, 56, 7), _depthwise(192, 28, 7), _depthwise(384, 14, 7), _depthwise(768, 7, 7))
 
 WORKLOADS: dict[str, Workload] = {
@@ -414,6 +419,12 @@ WORKLOADS: dict[str, Workload] = {
             _each_once(*_MOBILENET_V2, *_EFFICIENTNET_B0, *_CONVNEXT_T),
             _NETWORK_BATCHES,
             "Depthwise layers of MobileNetV2, EfficientNet-B0 and ConvNeXt-T, each shape once",
+        ),
+        Workload(
+            "first-last",
+            _FIRST_AND_LAST,
+            _NETWORK_BATCHES,
+            "First and last layers of networks: stems, patch embeddings, and the ends of diffusion models",
         ),
     )
 }

@@ -21,7 +21,7 @@ from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory
 DEEP = Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1)  # with default constants, so that tests share compiled rungs
-SHALLOW = replace(DEEP, C=3)
+SHALLOW, NARROW = replace(DEEP, C=3), replace(DEEP, M=3)
 DEPTHWISE = replace(DEEP, M=16, groups=16, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other
 
 
@@ -45,7 +45,11 @@ def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
 
 def small_layer(rung: Rung) -> Conv:
     """DEEP, or another for a rung that does not take it."""
-    others = (conv for conv in (DEEP, SHALLOW, DEPTHWISE) if not rung.refuses(Problem(conv, 2, rung.resolve(conv, {}))))
+    others = (
+        conv
+        for conv in (DEEP, SHALLOW, NARROW, DEPTHWISE)
+        if not rung.refuses(Problem(conv, 2, rung.resolve(conv, {})))
+    )
     return next(others)
 
 

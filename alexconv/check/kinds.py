@@ -38,7 +38,7 @@ from alexconv.shapes import FORWARD, Conv
 
 # Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
 # of a tile end with the image's; several tiles of pixels and of filters, and a partial K step after one of 64;
-# narrow groups, all in one product; last, depthwise layers, with one filter of each channel and with two.
+# narrow groups, all in one product; depthwise layers, with one filter of each channel and with two; last, few filters.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
@@ -50,6 +50,7 @@ SHAPES = (
     Conv(C=24, H=6, W=7, M=6, R=3, S=2, top=1, left=1, right=2, groups=3),
     Conv(C=8, H=13, W=12, M=8, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=8, bias=True, relu=True),
     Conv(C=6, H=11, W=9, M=12, R=5, S=4, U=2, top=2, left=1, right=2, groups=6, bias=True),
+    Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
 )
 N = 3
 EXACT_IMAGES = 33  # of the exact check: more than an image tile has

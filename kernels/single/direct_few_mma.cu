@@ -2,7 +2,7 @@
 //
 // Technique: implicit GEMM with mma.sync, fp16 with fp32 accumulation; the K axis packs taps and channels; input window
 // and filters in shared memory; 16-byte stores; programmatic dependent launch.
-// Read next: arch/ampere.cuh, then multi/channels.cu.
+// Read next: arch/ampere.cuh, then single/direct_few_filters_half.cu.
 // Run: alexconv run --rungs direct-few-mma --workload vgg16 --layers 1
 //
 // Parent: direct-few-half, which multiplies on CUDA cores: 27 products of an output take longer than writing it.  A

@@ -1,11 +1,13 @@
 """The single-kernel rungs of the AlexNet study: direct convolution, one block per output plane."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
 from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_shared, outside_block, round_up
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
+from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
 from alexconv.shapes import FEATURES, Conv
 
@@ -193,6 +195,78 @@ def group_busy(p: Problem) -> float:
     return max(1.0, blocks) * products + GROUP_BLOCK
 
 
+FILTERS_THREADS, FILTERS_GROUP = 256, 32  # of a block; pixels of a warp at a time
+MOST_PRODUCTS = 72  # of an input with all taps of all filters
+LANE_BYTES, QUAD, STEPS = 16, 4, 2  # of a lane's load; lanes of a pixel; instructions for it
+FILTER_BLOCKS = 2  # of a multiprocessor, below which tiles are lower
+COLUMNS_OF_MMA = 8
+
+
+def products_of_input(p: Problem) -> int:
+    """Products of an input with all taps of all filters."""
+    return p.conv.R * p.conv.S * p.conv.M
+
+
+def window_pixels(p: Problem) -> int:
+    """Pixels of the window under a block's outputs."""
+    return (p["TILE_ROWS"] - 1 + p.conv.filter_rows) * (FEW_COLUMNS - 1 + p.conv.filter_columns)
+
+
+def filters_bytes(size: int) -> Callable[[Problem], int]:
+    """Shared memory for a block's filters, and the products of its window."""
+
+    def nbytes(p: Problem) -> int:
+        chunks = ceil(p.conv.C * size / (LANE_BYTES * QUAD))
+        filters = chunks * STEPS * ceil(products_of_input(p) / COLUMNS_OF_MMA) * ROW_THREADS * 2
+        return (filters + products_of_input(p) * (round_up(window_pixels(p), ROW_THREADS) + 4)) * FLOAT
+
+    return nbytes
+
+
+def filters_grid(p: Problem) -> Dims:
+    """A block per tile of an image's rows and columns."""
+    return p.N * ceil(p.conv.E / p["TILE_ROWS"]) * ceil(p.conv.F / FEW_COLUMNS), 1, 1
+
+
+def filters_block(p: Problem) -> Dims:
+    """FILTERS_THREADS threads."""
+    return FILTERS_THREADS, 1, 1
+
+
+def filter_rows(p: Problem) -> int:
+    """The highest tiles that leave FILTER_BLOCKS blocks for each multiprocessor, else the lowest."""
+    blocks = FILTER_BLOCKS * p.device.multiprocessors
+    return next((rows for rows in (16, 8) if filters_grid(p.having(TILE_ROWS=rows))[0] >= blocks), 4)
+
+
+def refuses_filters(size: int) -> Callable[[Problem], str | None]:
+    """Refuses what a rung for few filters cannot compute."""
+
+    def reason(p: Problem) -> str | None:
+        if p.conv.strides != (1, 1):
+            return f"strides of {p.conv.strides}, not 1"
+        if products_of_input(p) > MOST_PRODUCTS:
+            return f"{products_of_input(p)} taps of all filters exceed {MOST_PRODUCTS}"
+        if p.conv.C * size % LANE_BYTES:
+            return f"{p.conv.C} channels are no multiple of {LANE_BYTES // size}"
+        return beyond_shared(p.device, "filters and products need", filters_bytes(size)(p))
+
+    return reason
+
+
+def filters_time(size: int, rate: float) -> Time:
+    """The time of a rung for few filters: bytes of a value, multiply-adds of a multiprocessor per cycle."""
+
+    def busy(p: Problem) -> float:
+        of_block = round_up(window_pixels(p), FILTERS_GROUP)
+        columns, channels = round_up(products_of_input(p), COLUMNS_OF_MMA), round_up(p.conv.C * size, LANE_BYTES * QUAD)
+        sums = 3 * products_of_input(p) * of_block / ROW_THREADS  # stored, and loaded with an address
+        cycles = of_block * columns * channels / size / rate + sums
+        return filters_grid(p)[0] * cycles / (p.device.multiprocessors * CLOCK)
+
+    return Time(busy, values(size, size), fixed=2 * TILE)
+
+
 SINGLE_RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct",
@@ -350,5 +424,60 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=UNGROUPED,
         time=Time(packed_busy, values(HALF, HALF), fixed=TILE),
+    ),
+    Rung(
+        "direct-few-filters-half",
+        alias="few-filters-half",
+        idea="few filters in fp16: each input times all taps on tensor cores, then sums of taps, NHWC",
+        family="single",
+        parent="direct-any-half",
+        file="single/direct_few_filters_half.cu",
+        launches=(
+            Launch(
+                "direct_few_filters_half",
+                ("x", "w", "y"),
+                filters_grid,
+                filters_block,
+                filters_bytes(HALF),
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=(replace(TILE_ROWS, meaning="rows of a block's outputs", default=filter_rows),),
+        refuses=refuses_filters(HALF),
+        precision="fp16",
+        layout="nhwc",
+        min_capability=AMPERE,
+        tensor_factors="fp16",
+        takes=UNGROUPED,
+        time=filters_time(HALF, 500.0),
+    ),
+    Rung(
+        "direct-few-filters",
+        alias="few-filters",
+        idea="few filters of floats rounded to tf32, NHWC",
+        family="single",
+        parent="direct-few-filters-half",
+        file="single/direct_few_filters.cu",
+        launches=(
+            Launch(
+                "direct_few_filters",
+                ("x", "w", "y"),
+                filters_grid,
+                filters_block,
+                filters_bytes(FLOAT),
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=(replace(TILE_ROWS, meaning="rows of a block's outputs", default=filter_rows),),
+        refuses=refuses_filters(FLOAT),
+        precision="tf32",
+        layout="nhwc",
+        min_capability=AMPERE,
+        tensor_factors="tf32",
+        exceptions=(TF32_OPERANDS,),
+        takes=UNGROUPED,
+        time=filters_time(FLOAT, 250.0),
     ),
 )

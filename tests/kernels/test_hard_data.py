@@ -31,6 +31,7 @@ SHAPES = {
     "dilated": Conv(C=5, H=17, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2, bias=True, **DILATED),
     GROUPED: Conv(C=128, H=9, W=8, M=40, R=3, S=2, top=1, left=1, right=2, groups=8, bias=True),
     "depthwise": replace(DEPTHWISE, bias=True, relu=True),
+    "few filters": Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
 }
 LARGE = {  # of ResNet-50; part of its first layer
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),

@@ -25,7 +25,7 @@ ALL_LAYERS = {
     for workload in WORKLOADS.values()
     for number, layer in enumerate(workload.layers, start=1)
 }
-NETWORKS = ("vgg16", "resnet50", "convnet-benchmarks", "depthwise")
+NETWORKS = ("vgg16", "resnet50", "convnet-benchmarks", "depthwise", "first-last")
 LAYERS = {name: layer for name, layer in ALL_LAYERS.items() if not name.startswith(NETWORKS)}
 ODD = {
     "one pixel": Conv(C=1, H=1, W=1, M=1, R=1, S=1),

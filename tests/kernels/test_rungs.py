@@ -239,7 +239,7 @@ def run_or_fault(host, x: np.ndarray, w: np.ndarray, cut: Plan, bug: str) -> np.
 
 
 # Small layers, one of which every rung takes: workload, layer.
-SMALL = [("lenet-86-k7", 2), ("convnet-benchmarks", 37), ("resnet50", 2), ("depthwise", 10)]
+SMALL = [("lenet-86-k7", 2), ("convnet-benchmarks", 37), ("resnet50", 2), ("depthwise", 10), ("first-last", 6)]
 
 
 def small_place(rung: Rung) -> tuple[str, int]:

@@ -163,7 +163,14 @@ def test_a_race_names_both_sites_and_threads():
 
 def small_layer_for(rung):
     """The first of some layers that the rung takes: a workload and the layer's number."""
-    places = ("lenet-70-k5", 2), ("alexnet", 3), ("alexnet", 1), ("convnet-benchmarks", 31), ("depthwise", 10)
+    places = (
+        ("lenet-70-k5", 2),
+        ("alexnet", 3),
+        ("alexnet", 1),
+        ("convnet-benchmarks", 31),
+        ("depthwise", 10),
+        ("first-last", 6),
+    )
     for workload, layer in places:
         conv = WORKLOADS[workload].layer(layer)
         if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))):

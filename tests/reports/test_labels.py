@@ -544,4 +544,4 @@ def test_a_rung_s_roof_follows_from_its_ladder_entry() -> None:
     assert kinds["wgmma-scaled"] == (roofline.TENSOR, "fp16", 1)
     assert kinds["mma-split"] == kinds["wgmma-split-resident"] == (roofline.TENSOR, "fp16", 3)
     assert [name for name, kind in kinds.items() if kind is None] == ["wgmma-winograd"]
-    assert {rung.family for rung in LADDER if rung.tensor_factors} == {"mma", "wgmma"}
+    assert {rung.family for rung in LADDER if rung.tensor_factors} == {"single", "mma", "wgmma"}
