@@ -88,7 +88,7 @@ TILE_FILTERS = Constant(
     lambda p: 32 if p.conv.M % FEW_FILTERS in range(1, FEW_FILTERS // 2 + 1) else FEW_FILTERS,
     choices=(FEW_FILTERS // 2, FEW_FILTERS),
 )
-MMA_RATE, BLOCK_LOADS = 700.0, 20.0  # multiply-adds of a multiprocessor per cycle; cycles for a value that it loads
+MMA_RATE, BLOCK_LOADS = 230.0, 50.0  # multiply-adds per cycle, stores included; cycles for a value of a thread
 
 
 def packed_channels(p: Problem) -> int:
