@@ -19,13 +19,14 @@ STRIP_THREADS = 128  # of a block
 BLOCK_THREADS = 256  # that a block with planes in shared memory should have
 MOST_TAPS = 49  # of a filter, which a thread holds in registers
 VECTOR_TAPS = 36  # of the filters of a vector of channels
+FEW_TAPS = 9  # of a filter, for which narrow tiles need no more loads of a value than memory allows
 MOST_SUMS = 64  # of a thread, in registers
 THREADS_BUSY = 512  # of a multiprocessor, below which strips are shorter
 VECTOR_BYTES = 16  # that an instruction moves at most
 RATE = 90.0  # instructions of a multiprocessor's threads per cycle
-EXTRA, EXTRA_OF_PLANES = 8, 40  # instructions of an output besides its multiply-adds, of strips and of planes
-PLANES_SLOWER = 1.05  # two barriers, between which a block does not wait for memory
-SECTORS = 4  # cycles of the L1 cache for a warp's vectors that follow each other
+EXTRA, EXTRA_OF_PLANES = 8, 25  # instructions of an output besides its multiply-adds, of strips and of planes
+ROWS_SLOWER = 1.05  # rows of a strip are loaded again for the strip below, planes once
+SECTORS, WAVEFRONT = 4, 3  # wavefronts of a warp's vectors that follow each other; cycles of the L1 cache for one
 
 
 def multiplier(p: Problem) -> int:
@@ -225,14 +226,20 @@ def refuses_planes(size: int) -> Callable[[Problem], str | None]:
     return reason
 
 
-def strip_time(size: int, wavefronts: Callable[[Problem], float] = lambda p: 0.0, extra: int = EXTRA) -> Time:
+def strip_time(
+    size: int,
+    grid: Callable[[Problem], Dims],
+    wavefronts: Callable[[Problem], float] = lambda p: 0.0,
+    extra: int = EXTRA,
+) -> Time:
     """The time of a rung whose values have ``size`` bytes: of its instructions, the L1 cache, or its bytes."""
 
     def busy(p: Problem) -> float:
-        conv = p.conv
+        conv, (blocks, _, _) = p.conv, grid(p)
         rows, columns = round_up(conv.E, p["TILE_ROWS"]), round_up(conv.F, p["TILE_COLUMNS"])
         instructions = p.N * conv.M * rows * columns * (conv.R * conv.S + extra) / RATE
-        return max(instructions, wavefronts(p)) / (p.device.multiprocessors * CLOCK)
+        of_each = ceil(blocks / p.device.multiprocessors)
+        return max(instructions, wavefronts(p)) / blocks * of_each / CLOCK
 
     return Time(busy, values(size, size))
 
@@ -243,7 +250,7 @@ def row_wavefronts(p: Problem) -> float:
     rows = (p["TILE_ROWS"] - 1) * conv.U + conv.R
     span = (p["TILE_COLUMNS"] - 1) * conv.strides[1] + conv.S
     lanes = min(WARP, ceil(conv.F / p["TILE_COLUMNS"]))
-    return p.N * of_planes(p) / WARP * rows * ceil(span / vector) * max(SECTORS, WARP / lanes)
+    return p.N * of_planes(p) / WARP * rows * ceil(span / vector) * WAVEFRONT * max(SECTORS, WARP / lanes)
 
 
 STRIP_OF_CHANNELS = (
@@ -251,11 +258,15 @@ STRIP_OF_CHANNELS = (
     columns_of(columns_of_channels),
     rows_of(tile_rows(of_channels, lambda p: p["TILE_COLUMNS"] * p["VECTOR"])),
 )
-STRIP_OF_ROWS = (
-    columns_of(lambda p: 4),
-    vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
-    rows_of(tile_rows(of_planes, lambda p: p["TILE_COLUMNS"])),
-)
+
+
+def strip_of_rows(columns: Callable[[Problem], int]) -> tuple[Constant, ...]:
+    """The constants of a rung with vectors along rows."""
+    return (
+        columns_of(columns),
+        vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
+        rows_of(tile_rows(of_planes, lambda p: p["TILE_COLUMNS"])),
+    )
 
 
 def strip_of_plane(size: int) -> tuple[Constant, ...]:
@@ -278,10 +289,10 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         launches=(
             Launch("depthwise_window", ("x", "w", "y"), strip_grid(of_planes), strip_block, pdl=True, stores=True),
         ),
-        constants=STRIP_OF_ROWS,
+        constants=strip_of_rows(lambda p: 2 if p.conv.R * p.conv.S <= FEW_TAPS else 4),
         refuses=refuses_rows(FLOAT),
         takes=TAKES,
-        time=strip_time(FLOAT, row_wavefronts),
+        time=replace(strip_time(FLOAT, strip_grid(of_planes), row_wavefronts), slower=ROWS_SLOWER),
     ),
     Rung(
         "depthwise-window-half",
@@ -293,11 +304,11 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         launches=(
             Launch("depthwise_window_half", ("x", "w", "y"), strip_grid(of_planes), strip_block, pdl=True, stores=True),
         ),
-        constants=STRIP_OF_ROWS,
+        constants=strip_of_rows(lambda p: 4),
         refuses=refuses_rows(HALF),
         precision="fp16",
         takes=TAKES,
-        time=strip_time(HALF, row_wavefronts),
+        time=replace(strip_time(HALF, strip_grid(of_planes), row_wavefronts), slower=ROWS_SLOWER),
     ),
     Rung(
         "depthwise-channels",
@@ -313,7 +324,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_channels(FLOAT),
         layout="nhwc",
         takes=TAKES,
-        time=strip_time(FLOAT),
+        time=strip_time(FLOAT, strip_grid(of_channels)),
     ),
     Rung(
         "depthwise-channels-half",
@@ -332,7 +343,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         precision="fp16",
         layout="nhwc",
         takes=TAKES,
-        time=strip_time(HALF),
+        time=strip_time(HALF, strip_grid(of_channels)),
     ),
     Rung(
         "depthwise-planes",
@@ -355,7 +366,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         constants=strip_of_plane(FLOAT),
         refuses=refuses_planes(FLOAT),
         takes=TAKES,
-        time=replace(strip_time(FLOAT, extra=EXTRA_OF_PLANES), slower=PLANES_SLOWER),
+        time=strip_time(FLOAT, planes_grid, extra=EXTRA_OF_PLANES),
     ),
     Rung(
         "depthwise-planes-half",
@@ -379,6 +390,6 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_planes(HALF),
         precision="fp16",
         takes=TAKES,
-        time=replace(strip_time(HALF, extra=EXTRA_OF_PLANES), slower=PLANES_SLOWER),
+        time=strip_time(HALF, planes_grid, extra=EXTRA_OF_PLANES),
     ),
 )
