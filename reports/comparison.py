@@ -3,6 +3,7 @@
 Ours and a peer's are compared within one record file only, since two runs may have had different clocks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,8 +92,9 @@ def cudnn_of(precision: Precision) -> tuple[str, ...]:
 
 
 def layout_of(precision: Precision) -> str:
-    """The layout of a class's first rung."""
-    return next((rung.layout for rung in LADDER if rung.precision == precision.name), STUDY)
+    """The layout of most of a class's rungs."""
+    layouts = Counter(rung.layout for rung in LADDER if rung.precision == precision.name)
+    return max(layouts, key=layouts.__getitem__, default=STUDY)
 
 
 CONTRACTS = tuple(

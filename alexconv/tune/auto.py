@@ -10,6 +10,7 @@ every image then has pixels too faint for them (docs/precision.md).  On the CPU 
 compile and run in the least time (``cpu_order``).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -47,8 +48,9 @@ class Choice:
 
 
 def layouts_of(precision: str, ladder: Ladder = LADDER) -> tuple[str, ...]:
-    """The layouts of a precision's rungs."""
-    return tuple(dict.fromkeys(rung.layout for rung in ladder if rung.precision == precision))
+    """The layouts of a precision's rungs, that of most rungs first."""
+    layouts = Counter(rung.layout for rung in ladder if rung.precision == precision)
+    return tuple(layout for layout, _ in layouts.most_common())
 
 
 def preferences(

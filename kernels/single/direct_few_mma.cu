@@ -9,8 +9,8 @@
 // tensor core takes 16 values of K at a time; for few channels these are of several taps.  A pixel in the window has an
 // even number of channels, the last ones zeros, so that pairs of neighbours in K are words in shared memory.
 //
-// A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a warp one row of them in two
-// tiles of 16 columns.
+// A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a warp one row of them, 16
+// columns after the other.
 #include <cuda_fp16.h>
 
 #include "../arch/ampere.cuh"
@@ -19,9 +19,10 @@
 #include "../common/padding.cuh"
 #include "../common/vector.cuh"
 
-constexpr int LANES = 32, THREADS = TILE_ROWS * LANES, RESIDENT = 512 / THREADS;  // blocks of a multiprocessor
+constexpr int LANES = 32, THREADS = TILE_ROWS * LANES;
+constexpr int RESIDENT = (TILE_FILTERS == 32 ? 768 : 512) / THREADS;  // blocks of a multiprocessor
 constexpr int TILE_COLUMNS = 32, MMA_PIXELS = 16, MMA_FILTERS = 8, MMA_K = 16;   // of a tile, of an instruction
-constexpr int PIXEL_TILES = TILE_COLUMNS / MMA_PIXELS, FILTER_TILES = TILE_FILTERS / MMA_FILTERS;
+constexpr int FILTER_TILES = TILE_FILTERS / MMA_FILTERS;
 constexpr int TILES_DOWN = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int CHANNELS = C <= 2 ? 2 : C <= 4 ? 4 : 8;  // of a pixel in the window
 constexpr int PAIRS = CHANNELS / 2;                    // of channels, a word each
@@ -45,90 +46,94 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 {
     allow_dependent_launch();
     DYNAMIC_SHARED(uint2, memory);
-    uint2* const filters = memory;                                              // [STEPS][FILTER_TILES][LANES]
-    unsigned* const window = reinterpret_cast<unsigned*>(memory) + FILTER_WORDS;  // [WINDOW_ROWS][WINDOW_COLUMNS][PAIRS]
+    uint2* const filters = memory;                                    // [STEPS][FILTER_TILES][LANES]
+    unsigned* const words = reinterpret_cast<unsigned*>(memory);      // the same: two words of a lane
+    unsigned* const window = words + FILTER_WORDS;                    // [WINDOW_ROWS][WINDOW_COLUMNS][PAIRS]
     const int n = blockIdx.x / (TILES_DOWN * TILES_ACROSS), first_filter = blockIdx.y * TILE_FILTERS;
     const int first_row = blockIdx.x / TILES_ACROSS % TILES_DOWN * TILE_ROWS;
     const int first_column = blockIdx.x % TILES_ACROSS * TILE_COLUMNS;
     wait_for_primary_launches();  // which may write x, and still read y
 
-    // Filters as the instruction's lanes hold them, zeros beyond the last tap, channel and filter.
-    for (int i = threadIdx.x; i < FILTER_WORDS; i += THREADS) {
-        const int part = i % 2, lane = i / 2 % LANES, tile = i / (2 * LANES) % FILTER_TILES;
-        const int k = i / (2 * LANES * FILTER_TILES) * MMA_K + part * 8 + lane % 4 * 2;
-        const int m = first_filter + filter_of(tile, lane / 4), tap = k / CHANNELS, c = k % CHANNELS;
-        __half2 pair = __floats2half2_rn(0, 0);
+    // Filters as the instruction's lanes hold them, zeros beyond the last tap, channel and filter; a word of a thread has
+    // the same place in each.
+    const int part = threadIdx.x % 2, holder = threadIdx.x / 2 % LANES;
+#pragma unroll
+    for (int i = 0; i < STEPS * FILTER_TILES; i += THREADS / (2 * LANES)) {
+        const int product = i + threadIdx.x / (2 * LANES), tile = product % FILTER_TILES;
+        const int k = product / FILTER_TILES * MMA_K + part * 8 + holder % 4 * 2, tap = k / CHANNELS, c = k % CHANNELS;
+        const int m = first_filter + filter_of(tile, holder / 4);
+        Vector<__half, 2> pair = {};
         if (m < M && k < K) {
-            if (c < C) pair.x = w[((size_t)m * C + c) * (R * S) + tap];
-            if (c + 1 < C) pair.y = w[((size_t)m * C + c + 1) * (R * S) + tap];
+            if (c < C) pair.values[0] = w[(m * C + c) * (R * S) + tap];
+            if (c + 1 < C) pair.values[1] = w[(m * C + c + 1) * (R * S) + tap];
         }
-        reinterpret_cast<__half2*>(filters)[i] = pair;
+        if (product < STEPS * FILTER_TILES) words[i * (2 * LANES) + threadIdx.x] = pair.word;
     }
     x += (size_t)n * H * W * C;
+    const int c = threadIdx.x % PAIRS * 2;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < WINDOW_WORDS; i += THREADS) {
-        const int c = i % PAIRS * 2, row = first_row * U + i / (PAIRS * WINDOW_COLUMNS);
-        const int column = first_column * V + i / PAIRS % WINDOW_COLUMNS;
-        const __half* const pixel = x + ((row - TOP) * W + column - LEFT) * C;
-        __half2 pair = __floats2half2_rn(0, 0);
+    for (int i = threadIdx.x / PAIRS; i < WINDOW_ROWS * WINDOW_COLUMNS; i += THREADS / PAIRS) {
+        const int row = first_row * U + i / WINDOW_COLUMNS, column = first_column * V + i % WINDOW_COLUMNS;
+        const __half* const pixel = x + ((row - TOP) * W + column - LEFT) * C + c;
+        Vector<__half, 2> pair = {};
         if (in_plane(row, column)) {
             if constexpr (C % 2 == 0) {
-                if (c < C) pair = *reinterpret_cast<const __half2*>(pixel + c);
+                if (c < C) pair = load_or_zeros<2>(pixel, true);
             } else {
-                if (c < C) pair.x = pixel[c];
-                if (c + 1 < C) pair.y = pixel[c + 1];
+                if (c < C) pair.values[0] = pixel[0];
+                if (c + 1 < C) pair.values[1] = pixel[1];
             }
         }
-        reinterpret_cast<__half2*>(window)[i] = pair;
+        window[i * PAIRS + c / 2] = pair.word;
     }
     __syncthreads();  // filters and window are complete before any thread reads them
 
     const int lane = threadIdx.x % LANES, group = lane / 4, quad = lane % 4, row = threadIdx.x / LANES;
-    float sums[PIXEL_TILES][FILTER_TILES][4] = {};
-    const unsigned* const under = window + (row * U * WINDOW_COLUMNS + group * V) * PAIRS;
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        unsigned pixels[PIXEL_TILES][4];
-#pragma unroll
-        for (int part = 0; part < 2; ++part) {
-            const int k = step * MMA_K + part * 8 + quad * 2, tap = k / CHANNELS;
-            const int at = (tap / S * DILATION_ROWS * WINDOW_COLUMNS + tap % S * DILATION_COLUMNS) * PAIRS + k / 2 % PAIRS;
-            const bool beyond = (step + 1) * MMA_K > K && k >= K;  // zeros: an infinity times zero is NaN
-#pragma unroll
-            for (int tile = 0; tile < PIXEL_TILES; ++tile)
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    pixels[tile][part * 2 + half] =
-                        beyond ? 0 : under[at + (tile * MMA_PIXELS + half * 8) * V * PAIRS];
-        }
-#pragma unroll
-        for (int tile = 0; tile < FILTER_TILES; ++tile) {
-            const uint2 taps = filters[(step * FILTER_TILES + tile) * LANES + lane];
-            const unsigned both[2] = {taps.x, taps.y};
-#pragma unroll
-            for (int pixel = 0; pixel < PIXEL_TILES; ++pixel) warp_mma_fp16(sums[pixel][tile], pixels[pixel], both);
-        }
-    }
-
-    y += (size_t)n * E * F * M;
     const int e = first_row + row;
     if (e >= E) return;
+    y += (size_t)n * E * F * M;
+    // One tile of pixels after the other: fewer registers, so that more blocks hide each other's loads and stores.
+#pragma unroll 1
+    for (int column = 0; column < TILE_COLUMNS; column += MMA_PIXELS) {
+        float sums[FILTER_TILES][4] = {};
+        const unsigned* const under = window + (row * U * WINDOW_COLUMNS + (column + group) * V) * PAIRS;
 #pragma unroll
-    for (int pixel = 0; pixel < 2 * PIXEL_TILES; ++pixel) {
-        const int f = first_column + pixel * 8 + group;
-        if (f >= F) continue;
-        const int out = (e * F + f) * M;
+        for (int step = 0; step < STEPS; ++step) {
+            unsigned pixels[4];
 #pragma unroll
-        for (int tile = 0; tile < FILTER_TILES; tile += 4) {
-            const int m = first_filter + filter_of(tile, 2 * quad);
-            Vector<__half, STORED> values;
+            for (int part = 0; part < 2; ++part) {
+                const int k = step * MMA_K + part * 8 + quad * 2, tap = k / CHANNELS;
+                const int at =
+                    (tap / S * DILATION_ROWS * WINDOW_COLUMNS + tap % S * DILATION_COLUMNS) * PAIRS + k / 2 % PAIRS;
+                const bool beyond = (step + 1) * MMA_K > K && k >= K;  // zeros: an infinity times zero is NaN
 #pragma unroll
-            for (int i = 0; i < STORED; ++i) {
-                const float sum = sums[pixel / 2][tile + i / 2][pixel % 2 * 2 + i % 2];
-                values.values[i] = __float2half_rn(with_bias_and_relu<__half>(sum, BIAS, min(m + i, M - 1)));
-                if (M % STORED != 0 && m + i < M) y[out + m + i] = values.values[i];
+                for (int half = 0; half < 2; ++half)
+                    pixels[part * 2 + half] = beyond ? 0 : under[at + half * 8 * V * PAIRS];
             }
-            if (M % STORED == 0 && m < M) store(y + (out + m), values);
+#pragma unroll
+            for (int tile = 0; tile < FILTER_TILES; ++tile) {
+                const uint2 taps = filters[(step * FILTER_TILES + tile) * LANES + lane];
+                const unsigned both[2] = {taps.x, taps.y};
+                warp_mma_fp16(sums[tile], pixels, both);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int f = first_column + column + half * 8 + group;
+            if (f >= F) continue;
+            const int out = (e * F + f) * M;
+#pragma unroll
+            for (int tile = 0; tile < FILTER_TILES; tile += 4) {
+                const int m = first_filter + filter_of(tile, 2 * quad);
+                Vector<__half, STORED> values;
+#pragma unroll
+                for (int i = 0; i < STORED; ++i) {
+                    const float sum = sums[tile + i / 2][half * 2 + i % 2];
+                    values.values[i] = __float2half_rn(with_bias_and_relu<__half>(sum, BIAS, min(m + i, M - 1)));
+                    if (M % STORED != 0 && m + i < M) y[out + m + i] = values.values[i];
+                }
+                if (M % STORED == 0 && m < M) store(y + (out + m), values);
+            }
         }
     }
 }

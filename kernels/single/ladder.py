@@ -86,10 +86,10 @@ MOST_PACKED = 8  # channels of a pixel in the window
 TILE_FILTERS = Constant(
     "TILE_FILTERS",
     "filters of a block",
-    lambda p: 32 if p.conv.M % FEW_FILTERS in range(1, FEW_FILTERS // 2 + 1) else FEW_FILTERS,
+    lambda p: FEW_FILTERS // 2,
     choices=(FEW_FILTERS // 2, FEW_FILTERS),
 )
-MMA_RATE, BLOCK_LOADS = 230.0, 50.0  # multiply-adds per cycle, stores included; cycles for a value of a thread
+MMA_RATE, BLOCK_LOADS = 430.0, 60.0  # multiply-adds per cycle, stores included; cycles for a value of a thread
 
 
 def packed_channels(p: Problem) -> int:
