@@ -5,8 +5,8 @@
 Layers of kinds that networks have are drawn at random, from a seed, with N, precision and the order of the input's
 axes.  What ``alexconv.explain`` names first is timed, and the ``--most`` rungs of either layout with the least
 estimates, copies included.  Calls are captured in graphs as library_bench.py does.  A record of type
-``library-trials`` has the rungs' estimates and times.  At the end it prints what the choices lose: the geometric mean
-of their times over the shortest, and the worst.
+``library-trials`` has the rungs' estimates, times and errors over the norms of patch and filter.  At the end it prints
+what the choices lose: the geometric mean of their times over the shortest, and the worst.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from statistics import mean
 from time import perf_counter
 from typing import Any
 
-from library_bench import DTYPES, LAYOUTS, WARM_UPS, Bench
+from library_bench import DTYPES, LAYOUTS, WARM_UPS, Bench, exact
 
 from alexconv.errors import AlexconvError
 from alexconv.executors.cuda.executor import CudaExecutor
@@ -152,9 +152,10 @@ def force(route: Route) -> None:
 
 
 def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) -> list[Record]:
-    """A record of each candidate: its rung, estimates and milliseconds, or its error."""
+    """A record of each candidate: its rung and estimates, and milliseconds with the largest error, or its failure."""
     conv = case.conv
     x, w = bench.tensors(conv, case.N, case.precision, case.memory)
+    expected, norms = exact(bench.torch, x[:1].double(), w.double(), conv)
     found = []
     for each in compared:
         rung = each.choice.rung
@@ -167,9 +168,10 @@ def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) 
         try:
             for _ in range(WARM_UPS):
                 layer(x)
-            facts["ms"] = bench.captured(partial(layer, x))[0]
+            facts["ms"], y = bench.captured(partial(layer, x))
+            facts["error"] = float(((y[:1].double() - expected).abs() / norms).max())
         except (RuntimeError, AlexconvError) as error:
-            facts["error"] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            facts["failure"] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         found.append(facts)
     return found
 
@@ -181,11 +183,22 @@ def told(case: Case, trials: Sequence[Record]) -> float | None:
     names = " ".join(
         f"{trial['rung']}({trial['layout']})={1e3 * trial['ms']:.1f}/{trial['us'] + trial['copies_us']:.1f}"
         if "ms" in trial
-        else f"{trial['rung']}: {trial['error']}"
+        else f"{trial['rung']}: {trial['failure']}"
         for trial in trials
     )
     shape = f"{case.conv.C}x{case.conv.H} {case.conv.M} of {case.conv.R} U={case.conv.U} groups={case.conv.groups}"
-    print(case.kind, shape, case.N, case.precision, case.memory, lost and round(lost, 3), names, flush=True)
+    wrong = max((trial["error"] for trial in trials if "ms" in trial), default=0.0)
+    print(
+        case.kind,
+        shape,
+        case.N,
+        case.precision,
+        case.memory,
+        lost and round(lost, 3),
+        names,
+        f"{wrong:.1e}",
+        flush=True,
+    )
     return lost
 
 

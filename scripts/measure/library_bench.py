@@ -204,13 +204,15 @@ class Bench:
 
 def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
     """Output in float64, and the norms of patch and filter that errors are measured in."""
-    stride, padding = conv.strides, (conv.top or conv.pad, conv.left or conv.pad)
+    terms = conv.strides, (conv.top or conv.pad, conv.left or conv.pad), conv.dilation, conv.groups
     conv2d = torch.nn.functional.conv2d
     torch.backends.cudnn.benchmark = False  # one call each
-    expected = conv2d(x, w, None, stride, padding)
-    patches = conv2d((x * x).sum(1, keepdim=True), torch.ones_like(w[:1, :1]), None, stride, padding).sqrt()
+    expected = conv2d(x, w, None, *terms)
+    squares = (x * x).unflatten(1, (conv.groups, -1)).sum(2)
+    patches = conv2d(squares, torch.ones_like(w[: conv.groups, :1]), None, *terms).sqrt()
     torch.backends.cudnn.benchmark = True
-    return expected, patches * w.flatten(1).norm(dim=1)[None, :, None, None] + 1e-300
+    of_filters = patches.repeat_interleave(conv.M // conv.groups, 1)
+    return expected, of_filters * w.flatten(1).norm(dim=1)[None, :, None, None] + 1e-300
 
 
 def first_calls() -> Record:
