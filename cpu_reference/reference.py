@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import product
 from math import ceil, prod
 from operator import add
 from pathlib import Path
@@ -68,6 +69,9 @@ def convolve(conv: Conv, x: Values, w: Values, dtype: DTypeLike, bias: Values | 
     windows = sliding_window_view(with_border(conv, x), (conv.filter_rows, conv.filter_columns), axis=(2, 3))
     windows = windows[:, :, ::step_down, ::step_across, ::rows_apart, ::columns_apart]
     patches = windows.transpose(1, 4, 5, 0, 2, 3)  # [C][R][S][N][E][F], a view of x
+    if conv.groups == conv.C > 1:
+        _convolve_channels(conv, patches, w.astype(dtype), None if bias is None else bias.astype(dtype), y)
+        return y
     C, M = conv.C // conv.groups, conv.M // conv.groups
     for group in range(conv.groups):
         channels, maps = slice(group * C, (group + 1) * C), slice(group * M, (group + 1) * M)
@@ -217,6 +221,30 @@ def _input_gradient_norms(conv: Conv, dy: NDArray[np.float64], w: NDArray[np.flo
     return found
 
 
+def _convolve_channels(
+    conv: Conv, patches: Values, filters: NDArray[np.floating], bias: NDArray[np.floating] | None, y: Values
+) -> None:
+    """Fills the outputs ``[N][M][E][F]`` of a depthwise layer, tap by tap: its products are too few for BLAS.
+
+    ``patches`` is ``[C][R][S][N][E][F]``, ``filters`` ``[M][1][R][S]``.
+    """
+
+    def fill(images: slice) -> None:
+        sums = np.zeros(y[images].shape, filters.dtype)
+        with np.errstate(invalid="ignore"):  # of infinities: NaN, as IEEE has it
+            for r, s in product(range(conv.R), range(conv.S)):
+                planes = patches[:, r, s, images].swapaxes(0, 1).astype(filters.dtype)  # [n][C][E][F]
+                sums += planes.repeat(conv.M // conv.C, axis=1) * filters[:, :, r, s, None]
+            if bias is not None:
+                sums += bias[:, None, None]
+            if conv.relu:
+                np.maximum(sums, 0, out=sums)  # of NaN: NaN
+        with np.errstate(over="ignore"):  # beyond float32's range the sum is infinite, as IEEE has it
+            y[images] = sums
+
+    each_slice(fill, len(y), _TILE_ELEMENTS // prod(y.shape[1:]))
+
+
 def _convolve_group(
     conv: Conv, patches: Values, filters: NDArray[np.floating], bias: NDArray[np.floating] | None, y: Values
 ) -> None:
@@ -289,17 +317,15 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
     norms = np.empty((len(x), conv.groups, conv.E, conv.F), np.float32)
 
     def fill(images: slice) -> None:
-        for group, norm in zip(
-            np.split(planes[images], conv.groups, axis=1), norms[images].swapaxes(0, 1), strict=True
-        ):
-            squares = np.square(group, dtype=np.float64).sum(axis=1)  # [n][H][W]
-            # R rows, then S columns: R + S additions per pixel and, unlike with cumulative sums, no cancellation.
-            bands = reduce(add, (squares[:, r * apart :][:, rows] for r in range(conv.R)))  # [n][E][W]
-            taps = range(0, conv.filter_columns, columns_apart)
-            if reach:
-                bands = np.pad(bands, ((0, 0), (0, 0), (reach, reach)))
-                taps = range(conv.filter_columns + 2 * reach)
-            norm[:] = np.sqrt(reduce(add, (bands[:, :, s:][:, :, columns] for s in taps)) + conv.bias)
+        squares = np.square(planes[images], dtype=np.float64)
+        squares = squares.reshape(len(squares), conv.groups, -1, *squares.shape[2:]).sum(axis=2)  # [n][groups][H][W]
+        # R rows, then S columns: R + S additions per pixel and, unlike with cumulative sums, no cancellation.
+        bands = reduce(add, (squares[:, :, r * apart :][:, :, rows] for r in range(conv.R)))  # [n][groups][E][W]
+        taps = range(0, conv.filter_columns, columns_apart)
+        if reach:
+            bands = np.pad(bands, ((0, 0), (0, 0), (0, 0), (reach, reach)))
+            taps = range(conv.filter_columns + 2 * reach)
+        norms[images] = np.sqrt(reduce(add, (bands[..., s:][..., columns] for s in taps)) + conv.bias)
 
     each_slice(fill, len(x), _NORM_ELEMENTS // prod(planes.shape[1:]))
     return norms[:, 0] if conv.groups == 1 else np.repeat(norms, conv.M // conv.groups, axis=1)

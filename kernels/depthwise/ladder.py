@@ -11,7 +11,7 @@ from math import ceil
 from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MAX_BLOCK, Constant, Dims, Launch, Rung
-from alexconv.kernels.times import CLOCK, Time, values
+from alexconv.kernels.times import CLOCK, TILE, Time, values
 from alexconv.shapes import FEATURES, Conv
 
 TAKES = tuple(name for name in FEATURES if name != "dilation")
@@ -366,7 +366,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         constants=strip_of_plane(FLOAT),
         refuses=refuses_planes(FLOAT),
         takes=TAKES,
-        time=strip_time(FLOAT, planes_grid, extra=EXTRA_OF_PLANES),
+        time=replace(strip_time(FLOAT, planes_grid, extra=EXTRA_OF_PLANES), fixed=TILE),
     ),
     Rung(
         "depthwise-planes-half",
@@ -390,6 +390,6 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_planes(HALF),
         precision="fp16",
         takes=TAKES,
-        time=strip_time(HALF, planes_grid, extra=EXTRA_OF_PLANES),
+        time=replace(strip_time(HALF, planes_grid, extra=EXTRA_OF_PLANES), fixed=TILE),
     ),
 )

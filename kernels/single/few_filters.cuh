@@ -57,6 +57,7 @@ struct FewFilters {
     // Loads the filters as the instruction's lanes hold them, zeros beyond the last channel and column.
     __device__ __forceinline__ void load_filters(const Value* __restrict__ w) const  // [M][C][R][S]
     {
+#pragma unroll 4
         for (int i = threadIdx.x; i < FILTER_WORDS; i += FILTERS_THREADS) {
             const int part = i % 2, lane = i / 2 % LANES, tile = i / (2 * LANES) % COLUMN_TILES;
             const int step = i / (2 * LANES * COLUMN_TILES) % STEPS, chunk = i / (2 * LANES * COLUMN_TILES * STEPS);
@@ -85,7 +86,7 @@ struct FewFilters {
                     pixels[i][half] = x + ((row - TOP) * W + column - LEFT) * C + quad_lane * LOADED;
                 }
             float sums[PIXEL_TILES][COLUMN_TILES][4] = {};
-#pragma unroll 2
+#pragma unroll 4
             for (int chunk = 0; chunk < CHUNKS; ++chunk) {
                 Vector<Value, LOADED> loaded[PIXEL_TILES][2];
                 const bool channels = C % CHANNELS == 0 || chunk * CHANNELS + quad_lane * LOADED < C;
