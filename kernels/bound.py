@@ -68,7 +68,7 @@ class BoundRung:
 
     def problem(self, images: int) -> Problem:
         """The argument of the ladder's functions for a launch over ``images`` images."""
-        return Problem(self.conv, images, self.constants, self.device)
+        return Problem(self.rung.posed(self.conv), images, self.constants, self.device)
 
     @property
     def macros(self) -> dict[str, int]:
@@ -77,17 +77,16 @@ class BoundRung:
 
     def refusal(self) -> str | None:
         """Why the rung cannot compute the shape with these constants, or None."""
-        return self.rung.refuses(self.problem(1))
+        return self.rung.refuses(Problem(self.conv, 1, self.constants, self.device))
 
-    @property
-    def atomic_additions(self) -> int:
-        """Additions to an output by atomics that flush subnormal floats."""
-        return self.rung.atomic_additions(self.problem(1))
+    def atomic_additions(self, images: int = 1) -> int:
+        """Additions to an output by atomics that flush subnormal floats, in a batch of so many images."""
+        return self.rung.atomic_additions(self.problem(images))
 
     @property
     def exceptions(self) -> tuple[str, ...]:
         """What outputs may lose beyond the guarantee of the rung's class, in words."""
-        additions = self.atomic_additions
+        additions = self.atomic_additions()
         flushed = f"each of {additions} atomic additions to an output may flush a number below 2^-126"
         return (*self.rung.exceptions, flushed) if additions else self.rung.exceptions
 

@@ -178,6 +178,8 @@ class Rung:
     time: Time | None = None  # by which ``auto`` compares it with others; None: it comes after those with one
     cpu_order: int = 0  # 1 for the first of its class that ``auto`` takes on the CPU, and so on; 0: it takes others
     direction: str = FORWARD
+    # The problem that constants, launches and kernels are made for: of dgrad by a forward kernel, the turned one.
+    posed: Callable[[Conv], Conv] = lambda conv: conv
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -201,7 +203,7 @@ class Rung:
         Raises ValueError for a value outside a constant's choices.
         """
         values: dict[str, int] = {}
-        problem = Problem(conv, N, values, device)
+        problem = Problem(self.posed(conv), N, values, device)
         for constant in self.constants:
             value = chosen[constant.name] if constant.name in chosen else constant.default(problem)
             if (value not in constant.choices) if constant.choices else value < constant.least:
@@ -249,6 +251,7 @@ class Rung:
 def defines(rung: Rung, conv: Conv, constants: Constants, device: Device = H200) -> dict[str, int]:
     """The macros that a rung is compiled with: shape, constants, and geometry on the device."""
     compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, MICRO_BATCH)}
+    conv = rung.posed(conv)
     return {**shape_macros(conv), **compiled, **geometry_macros(rung, Problem(conv, 1, constants, device))}
 
 

@@ -143,7 +143,7 @@ def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
     cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), FILE_BYTES)
     with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
         y = opened.outputs()
-    bound = PRECISIONS[rung.precision].bound(conv.K, ANY, cut.bound.atomic_additions)
+    bound = PRECISIONS[rung.precision].bound(conv.K, ANY, cut.bound.atomic_additions())
     sums = reference(conv, np.abs(x), np.abs(w), None if bias is None else np.abs(bias))
     error, of_outputs = MaxError(), norms(conv, x, w, bias, bound.reach)
     error.add(y, Expected(reference(conv, x, w, bias), *of_outputs, sums, conv.relu), bound)

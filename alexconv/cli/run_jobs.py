@@ -108,8 +108,6 @@ def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor, tun
     runner = Runner(executor, every, settings_of(options))
     jobs = [Job(point, runner) for point in points]
     if library and recorder_of:
-        if beyond := [point for point in points if point.direction != FORWARD]:
-            raise UsageError(f"--peers: of the forward direction only, not with {beyond[0].rung}")
         peers = library.chosen(names_in(options.peers), parse_precisions(options.precision))
         jobs = with_peers(runner, points, recorder_of(runner), peers, sequences=options.together)
     jobs += [Job(sequence, SequenceRunner(executor, runner)) for sequence in sequences]

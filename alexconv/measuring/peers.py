@@ -11,6 +11,7 @@ from alexconv.measuring.runner import Runner
 from alexconv.planning.peers import CUDNN_PEERS, TORCH_PEERS, Peer
 from alexconv.planning.points import Batch, Kind, PeerPoint, PeerSequence, Point
 from alexconv.records.labels import SEQUENCE_SUFFIX
+from alexconv.shapes import FORWARD
 
 RecorderOf = Callable[[Runner], Recorder]  # for the data of the rungs' runner
 
@@ -78,8 +79,11 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def peer_points(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerPoint]:
-    """The peers on every batch of the points."""
-    return [PeerPoint(batch, peer) for batch in dict.fromkeys(point.batch for point in points) for peer in peers]
+    """The peers on every batch of the points, in its direction; raises UsageError if none computes one of them."""
+    batches = dict.fromkeys(point.batch for point in points)
+    if beyond := [batch.direction for batch in batches if not any(peer.computes(batch.direction) for peer in peers)]:
+        raise UsageError(f"no peer of those chosen computes {beyond[0]}: torch's convolutions do")
+    return [PeerPoint(batch, peer) for batch in batches for peer in peers if peer.computes(batch.direction)]
 
 
 def peer_sequences(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerSequence]:
@@ -88,7 +92,7 @@ def peer_sequences(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerS
     Raises UsageError unless a workload and N has several layers.
     """
     layers: dict[tuple[str, int, str], list[Batch]] = {}
-    for batch in dict.fromkeys(point.batch for point in points):
+    for batch in dict.fromkeys(point.batch for point in points if point.direction == FORWARD):
         layers.setdefault((batch.workload, batch.N, batch.data), []).append(batch)
     several = [batches for batches in layers.values() if len(batches) > 1]
     if not several:
@@ -97,7 +101,7 @@ def peer_sequences(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerS
         PeerSequence(peer.name + SEQUENCE_SUFFIX, peer.precision, tuple(PeerPoint(batch, peer) for batch in batches))
         for batches in several
         for peer in peers
-        if not (peer.is_product or peer.strict)
+        if not (peer.is_product or peer.strict or peer.deterministic)
     ]
 
 

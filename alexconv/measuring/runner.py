@@ -282,7 +282,7 @@ class Runner:
         rung, bound = point.entry, point.bound(self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
         promised = PRECISIONS[rung.precision].facts(point.conv.products(point.N))
-        conditions = point.data, rung.precision, point.conv, point.N, bound.atomic_additions
+        conditions = point.data, rung.precision, point.conv, point.N, bound.atomic_additions(point.N)
         of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*conditions))]
         facts = self.executor.header(), self.settings.key(), self._code(point)
         return digest([compiled, launched, promised, *facts, point.transfer, *of_data])
@@ -342,7 +342,7 @@ class Runner:
         ``ready`` gets correct outputs before anything is timed; samples from ``also`` replace those of the same name.
         """
         rung, transfer = point.entry, transfer_named(point.transfer)
-        exact, promised = self._exact(point, cut), (rung.precision, cut.bound.atomic_additions)
+        exact, promised = self._exact(point, cut), (rung.precision, cut.bound.atomic_additions(point.N))
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer, layer.bias) as opened:
             outputs = opened.outputs()
             facts: Record = {

@@ -243,7 +243,7 @@ class SequenceRunner:
     ) -> Record:
         """The worst layer's check, and each layer's facts; ``wrong`` counts each layer's inexact outputs."""
         errors: list[tuple[MaxError, float]] = [
-            layer.check(values, layer_point.precision, cut.bound.atomic_additions)
+            layer.check(values, layer_point.precision, cut.bound.atomic_additions())
             for layer_point, cut, layer, values in zip(points, cuts, layers, together.outputs(), strict=True)
         ]
         images = points[0].N

@@ -1,7 +1,8 @@
 """torch as a peer: cuDNN and cuBLAS as torch calls them.
 
-``torch-LAYOUT-PRECISION`` is cuDNN's convolution as torch calls it: whatever a benchmark of all its engines finds
-fastest for the shape, in fp32, in tf32 and in fp16.  A record names the kernels and gives the bytes of their workspace.
+``torch-LAYOUT-PRECISION`` is cuDNN's convolution, or its gradient (``aten::convolution_backward``), as torch calls it:
+whatever a benchmark of all its engines finds fastest for the shape, in fp32, in tf32 and in fp16; gradients also among
+the engines that are ``-deterministic``.  A record names the kernels and gives the bytes of their workspace.
 ``torch-gemm-fp32`` is one cuBLAS product in fp32 of the layer's size, M x K by K x N E F, on random matrices: what the
 arithmetic of the layer costs without gathering patches.  ``...-together`` runs several layers in one graph.
 
@@ -22,18 +23,27 @@ from typing import Any
 import numpy as np
 
 from alexconv.code import code_of
-from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference, with_border
+from alexconv.cpu_reference.reference import norms, reference, with_border
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
-from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed_under_load
+from alexconv.measuring.runner import (
+    EXACT_IMAGES,
+    Layer,
+    Runner,
+    Skip,
+    attempted,
+    checked,
+    data_of,
+    timed_under_load,
+)
 from alexconv.parallel import each_image
 from alexconv.planning.checks import Expected, MaxError, exact_bias, exact_inputs, worst
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, digest
-from alexconv.shapes import Conv
+from alexconv.shapes import FORWARD, Conv
 
 ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 by default
 WARM_UPS = 3  # the first finds the fastest engine, which is not allowed during a capture
@@ -94,12 +104,15 @@ class TorchRunner:
 
     def key(self, point: PeerPoint | PeerSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        shapes = [layer_point.conv.sizes() | {"pad": layer_point.conv.pad} for layer_point in point.points()]
+        shapes = [
+            layer_point.conv.sizes() | {"pad": layer_point.conv.pad} | gradient_facts(layer_point)
+            for layer_point in point.points()
+        ]
         precision = PRECISIONS[point.precision]
         promised = [
             precision.dtype,
             precision.torch,
-            *(precision.facts(layer_point.conv.K) for layer_point in point.points()),
+            *(precision.facts(layer_point.conv.products(layer_point.N)) for layer_point in point.points()),
         ]
         settings = self._runner.settings.key()
         code = code_of(type(self), type(self._runner))
@@ -119,6 +132,8 @@ class TorchRunner:
                 raise Skip(reason)
             if point.entry.is_product and layer_point.conv.groups > 1:
                 raise Skip("a layer with groups is no single matrix product")
+            if layer_point.direction != FORWARD and uneven(layer_point.conv):
+                raise Skip("torch's gradients have the same padding on opposite sides")
         layers, peer = self._layers(point), self.versions()
         with self._ready(point.rung):
             needed = self._bytes_needed(point)
@@ -137,7 +152,7 @@ class TorchRunner:
 
     def _layers(self, point: PeerPoint | PeerSequence) -> list[Layer]:
         """Data of the point's layers; those of the last point are kept: the next peers share them."""
-        names = [(layer_point.workload, layer_point.layer, layer_point.data) for layer_point in point.points()]
+        names = [data_of(layer_point, self._runner.settings.seed) for layer_point in point.points()]
         if self._last_layers[0] != names:
             self._last_layers = names, [self._runner.layer(layer_point) for layer_point in point.points()]
         return self._last_layers[1]
@@ -188,7 +203,8 @@ class TorchRunner:
         """A work in a graph on the executor's stream, its engines chosen."""
         torch, work = self._torch, make()
         graph = torch.cuda.CUDAGraph(keep_graph=True)
-        with chosen_engines(torch, point.precision):
+        engines = partial(chosen_engines, torch, point.precision, deterministic=point.entry.deterministic)
+        with engines():
             for _ in range(WARM_UPS):
                 work.enqueue()
             workspace = workspace_of(torch, work)
@@ -198,7 +214,7 @@ class TorchRunner:
         graph.instantiate()
 
         def enqueue() -> None:
-            with chosen_engines(torch, point.precision):
+            with engines():
                 work.enqueue()
 
         yield Captured(work, outputs, names, workspace, graph.replay, enqueue)
@@ -284,7 +300,10 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
 
 @dataclass(frozen=True)
 class Operands:
-    """Input, filters and bias of a convolution on the device, and the rows and columns of zeros that torch adds."""
+    """Input, filters and bias of a convolution on the device, and the rows and columns of zeros that torch adds.
+
+    Of a gradient, its operands in these roles.
+    """
 
     x: Any
     w: Any
@@ -293,6 +312,7 @@ class Operands:
     around: tuple[int, int]
     padded: bool
     precision: str
+    channels_last: bool = False
 
     def put(self, torch: Any, x: Values, w: Values, bias: Values | None) -> None:
         """Overwrites the operands; fewer images than theirs are repeated."""
@@ -304,11 +324,31 @@ class Operands:
                     rest.copy_(torch.from_numpy(values[: len(rest)]))
 
     def output(self, torch: Any) -> Any:
-        """torch's convolution."""
+        """torch's convolution, or its gradient."""
         conv = self.conv
+        if conv.direction != FORWARD:
+            return self._gradient(torch)
         terms = {"stride": conv.strides, "padding": self.around, "dilation": conv.dilation, "groups": conv.groups}
         y = torch.nn.functional.conv2d(self.x, self.w, self.bias, **terms)
         return y.relu_() if conv.relu else y
+
+    def _gradient(self, torch: Any) -> Any:
+        """The gradient of the layer's input or of its filters."""
+        conv, roles = self.conv, self.conv.roles
+        arrays = {roles.x: self.x, roles.w: self.w}
+        wanted = roles.y.removeprefix("d")  # torch takes it too, for its shape and layout alone
+        memory = torch.channels_last if self.channels_last else torch.contiguous_format
+        shape = conv.shape_of(wanted, len(self.x))
+        arrays[wanted] = torch.empty(shape, dtype=self.x.dtype, device="cuda", memory_format=memory)
+        backward = torch.ops.aten.convolution_backward
+        mask = [wanted == "x", wanted == "w", False]
+        terms = None, conv.strides, self.around, conv.dilation, False, (0, 0), conv.groups, mask
+        return backward(arrays["dy"], arrays["x"], arrays["w"], *terms)[0 if wanted == "x" else 1]
+
+
+def gradient_facts(point: PeerPoint) -> Record:
+    """What a gradient depends on besides its layer; nothing of a forward pass."""
+    return {} if point.direction == FORWARD else {"direction": point.direction, "N": point.N}
 
 
 def operands_of(torch: Any, layer: Layer, N: int, layout: str, precision: str, *, padded: bool) -> Operands:
@@ -322,7 +362,7 @@ def operands_of(torch: Any, layer: Layer, N: int, layout: str, precision: str, *
     x, w, bias = on_host(conv, layer.x[:N], layer.w, layer.bias, precision, padded=padded)
     around = (border, border) if uneven(conv) else (border + conv.top, border + conv.left)
     added = None if bias is None else uploaded(bias.reshape(1, -1, 1, 1)).flatten()
-    return Operands(uploaded(x), uploaded(w), added, conv, around, padded, precision)
+    return Operands(uploaded(x), uploaded(w), added, conv, around, padded, precision, layout == "nhwc")
 
 
 def on_host(
@@ -384,16 +424,16 @@ def exact_of(
 ) -> Record:
     """``Work.exact`` of convolutions."""
     N = int(operands[0].x.shape[0])
-    images, wrong = min(N, EXACT_IMAGES), 0
+    images, wrong = N if layers[0].conv.roles.sums_images else min(N, EXACT_IMAGES), 0
     layer_integers = [integers(layer.conv, images, precision, layer.of.seed, not transforms) for layer in layers]
     for layer_operands, (x, w, bias, _) in zip(operands, layer_integers, strict=True):
         layer_operands.put(torch, x, w, bias)
     for output, layer, numbers in zip(run(), layers, layer_integers, strict=True):
-        tolerance = PRECISIONS[precision].tolerance(layer.conv.K) if transforms else 0.0
+        tolerance = PRECISIONS[precision].tolerance(layer.conv.products(N)) if transforms else 0.0
         wrong += wrong_outputs(layer.conv, OnDevice(output), numbers, tolerance)
     for layer_operands, layer in zip(operands, layers, strict=True):
         layer_operands.put(torch, layer.x[:N], layer.w, layer.bias)
-    within = max(PRECISIONS[precision].tolerance(layer.conv.K) for layer in layers)
+    within = max(PRECISIONS[precision].tolerance(layer.conv.products(N)) for layer in layers)
     return {"images": images, "wrong": wrong} | ({"within": within} if transforms else {})
 
 
@@ -403,12 +443,12 @@ def wrong_outputs(conv: Conv, y: Values | OnDevice, numbers: Integers, tolerance
     ``tolerance`` is in units of the norms of patch and filter.
     """
     x, w, bias, due = numbers
-    filters, patches = filter_norms(w, bias)[:, None, None], patch_norms(conv, x)
+    patches, filters = norms(conv, x, w, bias)
 
     def of_image(image: int) -> int:
         which = image % len(due)
         error = np.abs(y[image].astype(np.float32) - due[which])
-        return int((~(error <= tolerance * filters * patches[which])).sum())
+        return int((~(error <= tolerance * filters[:, None, None] * patches[which])).sum())
 
     return sum(each_image(of_image, len(y)))
 
@@ -458,20 +498,25 @@ def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
 
 
 @contextmanager
-def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
+def chosen_engines(torch: Any, precision: str, *, deterministic: bool = False) -> Iterator[None]:
     """cuDNN benchmarks all its engines, and fp32 stays fp32 unless the precision is another; restores all on exit.
+
+    Where ``deterministic``, only those that have the same bits each time.
 
     A captured graph keeps its engines, so replays need none of this.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
+    before_deterministic = cudnn.deterministic
     try:
+        cudnn.deterministic = deterministic
         cudnn.benchmark, cudnn.benchmark_limit = True, ALL_ENGINES
         cudnn.conv.fp32_precision = PRECISIONS[precision].torch
         matmul.fp32_precision = "ieee"
         yield
     finally:
         cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision = before
+        cudnn.deterministic = before_deterministic
 
 
 def rank(facts: Record) -> tuple[bool, float]:

@@ -251,8 +251,8 @@ class ExactSum:
     bias: None = None
 
     def images(self) -> np.ndarray:
-        """The inputs ``[N][C][H][W]``."""
-        return self.x
+        """The inputs ``[N][C][H][W]``, a copy: runs may change theirs."""
+        return self.x.copy()
 
     def wrong(self, y: Outputs) -> int:
         """How many outputs are not exact."""

@@ -5,6 +5,7 @@ from itertools import product
 
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.precisions import IEEE, PRECISIONS
+from alexconv.shapes import FORWARD
 
 CONVOLVED = tuple(name for name, row in PRECISIONS.items() if row.torch)  # precisions of the libraries' convolutions
 PRODUCT = "gemm"
@@ -15,18 +16,27 @@ class Peer:
     """Another library's implementation of a layer.
 
     ``layout`` is that of input and output, or PRODUCT for a matrix product of the layer's size.  A ``strict`` one
-    transforms no inputs, as FFT and Winograd do.
+    transforms no inputs, as FFT and Winograd do; a ``deterministic`` one computes gradients with the same bits each
+    time.
     """
 
     library: str
     layout: str
     precision: str
     strict: bool = False
+    deterministic: bool = False
 
     @property
     def name(self) -> str:
-        """``torch-nchw-fp32``, ``cudnn-nchw-fp32-strict``."""
-        return "-".join((self.library, self.layout, self.precision, *(["strict"] if self.strict else [])))
+        """``torch-nchw-fp32``, ``cudnn-nchw-fp32-strict``, ``torch-nhwc-fp16-deterministic``."""
+        kinds = [kind for kind in ("strict", "deterministic") if getattr(self, kind)]
+        return "-".join((self.library, self.layout, self.precision, *kinds))
+
+    def computes(self, direction: str) -> bool:
+        """Whether it computes a layer in a direction.  A forward pass has the same bits each time anyway."""
+        if direction == FORWARD:
+            return not self.deterministic
+        return self.library == "torch" and not self.is_product
 
     @property
     def is_product(self) -> bool:
@@ -44,7 +54,11 @@ def peer_name(layout: str, precision: str) -> str:
     return Peer("torch", layout, precision).name
 
 
-TORCH_PEERS = (*convolutions("torch"), Peer("torch", PRODUCT, "fp32"))
+TORCH_PEERS = (
+    *convolutions("torch"),
+    *(replace(peer, deterministic=True) for peer in convolutions("torch")),
+    Peer("torch", PRODUCT, "fp32"),
+)
 STRICT = (peer for peer in convolutions("cudnn") if PRECISIONS[peer.precision].torch == IEEE)
 CUDNN_PEERS = (*convolutions("cudnn"), *(replace(peer, strict=True) for peer in STRICT))
 GEMM = TORCH_PEERS[-1].name

@@ -1,1 +1,1 @@
-"""Gradients of the input: gathered from the outputs, scattered with atomics."""
+"""Gradients of the input: gathered, scattered with atomics, or a forward kernel with turned filters."""

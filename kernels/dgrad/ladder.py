@@ -2,8 +2,11 @@
 
 from math import ceil, prod
 
+from alexconv.kernels.dgrad.turned import dgrad_rung
+from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
+from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.shapes import DGRAD, FEATURES
 
 THREADS = 256  # of a block whose threads have a value each
@@ -20,6 +23,18 @@ def values_block(p: Problem) -> Dims:
     return THREADS, 1, 1
 
 
+def windows_grid(p: Problem) -> Dims:
+    """A thread for each channel at each output pixel of the batch."""
+    return ceil(p.N * p.conv.C * p.conv.E * p.conv.F / THREADS), 1, 1
+
+
+def additions(p: Problem) -> int:
+    """Additions to a value, one for each tap that may lie on it."""
+    return p.conv.products(1) // (p.conv.M // p.conv.groups)
+
+
+FORWARD_RUNGS = {rung.name: rung for rung in (*MMA_RUNGS, *WGMMA_RUNGS)}
+
 DGRAD_RUNGS: tuple[Rung, ...] = (
     Rung(
         "dgrad-direct",
@@ -32,4 +47,25 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         takes=ANY_LAYER,
         direction=DGRAD,
     ),
+    Rung(
+        "dgrad-scatter",
+        alias="dg-s",
+        idea="each output's products added to dx by atomics, where their taps lie",
+        family="dgrad",
+        parent="dgrad-direct",
+        file="dgrad/dgrad_scatter.cu",
+        launches=(
+            Launch("clear", ("w", "dx", BATCH), values_grid, values_block),
+            Launch("dgrad_scatter", ("dy", "w", "dx", BATCH), windows_grid, values_block),
+        ),
+        order_varies=True,
+        atomic_additions=additions,
+        takes=ANY_LAYER,
+        direction=DGRAD,
+    ),
+    dgrad_rung(FORWARD_RUNGS["mma-split"], "dg-mma-2"),
+    dgrad_rung(FORWARD_RUNGS["mma-half"], "dg-mma-h"),
+    dgrad_rung(FORWARD_RUNGS["wgmma-split"], "dg-wgmma-2"),
+    dgrad_rung(FORWARD_RUNGS["wgmma-scaled"], "dg-wgmma-s"),
+    dgrad_rung(FORWARD_RUNGS["wgmma-half"], "dg-wgmma-fp16"),
 )

@@ -1,23 +1,167 @@
 """The wgrad rungs: gradients of the filters."""
 
+from collections.abc import Callable
 from math import ceil, prod
 
+from alexconv.kernels.common.tiles import tile, tile_block
+from alexconv.kernels.geometry import FLOAT, PORTABLE_SHARED, beyond_shared, outside_block
+from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, tile_columns, tile_rows
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
+from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import FEATURES, WGRAD
 
 THREADS = 256  # of a block whose threads have a weight each
 ANY_LAYER = tuple(name for name in FEATURES if name not in ("bias", "ReLU"))
+UNGROUPED = tuple(name for name in ANY_LAYER if name != "groups")
+
+
+def weights(p: Problem) -> int:
+    """Values of dw."""
+    return prod(p.conv.w_shape())
 
 
 def weights_grid(p: Problem) -> Dims:
     """A thread for each weight."""
-    return ceil(prod(p.conv.w_shape()) / THREADS), 1, 1
+    return ceil(weights(p) / THREADS), 1, 1
 
 
 def weights_block(p: Problem) -> Dims:
     """THREADS threads."""
     return THREADS, 1, 1
+
+
+# ---- Slices of the sum over the batch, of rows of outputs or of images ---------------------------------------------
+
+WANTED_BLOCKS = 16  # for each multiprocessor
+
+
+def row_slices(p: Problem) -> int:
+    """Slices of ROWS rows of outputs, counted through the batch."""
+    return ceil(p.N * p.conv.E / p["ROWS"])
+
+
+def image_slices(p: Problem) -> int:
+    """Slices of IMAGES images."""
+    return ceil(p.N / p["IMAGES"])
+
+
+def of_slice(parts: Callable[[Problem], int], blocks: Callable[[Problem], int]) -> Callable[[Problem], int]:
+    """As many parts of the batch in a slice as leave WANTED_BLOCKS blocks; a slice has ``blocks``."""
+
+    def default(p: Problem) -> int:
+        slices = ceil(WANTED_BLOCKS * p.device.multiprocessors / blocks(p))
+        return ceil(parts(p) / min(parts(p), slices))
+
+    return default
+
+
+def images_constant(blocks: Callable[[Problem], int]) -> Constant:
+    """The images of a slice."""
+    return Constant("IMAGES", "images that a block sums", of_slice(lambda p: p.N, blocks))
+
+
+def partial(slices: Callable[[Problem], int]) -> Array:
+    """Partial sums of each slice."""
+    return Array("partial", lambda p: (slices(p), weights(p)))
+
+
+ROWS = Constant(
+    "ROWS",
+    "rows of outputs that a block sums, counted through the batch",
+    of_slice(lambda p: p.N * p.conv.E, lambda p: weights_grid(p)[0]),
+)
+REDUCE_SLICES = Launch("reduce_slices", ("partial", "dw", BATCH), weights_grid, weights_block)
+
+
+# ---- Tiles in shared memory ------------------------------------------------------------------------------------------
+
+TILE_WEIGHTS = 512  # at least, of a block's tile
+
+
+def shared_tiles(p: Problem) -> int:
+    """Tiles of TILE_FILTERS x TILE_CHANNELS."""
+    return ceil(p.conv.M / p["TILE_FILTERS"]) * ceil(p.conv.C / p["TILE_CHANNELS"])
+
+
+def shared_bytes(p: Problem) -> int:
+    """Shared memory of a tile's rows: dy, and the inputs under them."""
+    conv, rows = p.conv, p["TILE_ROWS"]
+    input_rows = (rows - 1) * conv.U + conv.filter_rows
+    input_columns = (conv.F - 1) * conv.strides[1] + conv.filter_columns
+    return (p["TILE_FILTERS"] * rows * conv.F + p["TILE_CHANNELS"] * input_rows * input_columns) * FLOAT
+
+
+def channels_of_tile(p: Problem) -> int:
+    """So many that a tile has TILE_WEIGHTS, if the layer has as many."""
+    return min(p.conv.C, ceil(TILE_WEIGHTS / (p["TILE_FILTERS"] * p.conv.R * p.conv.S)))
+
+
+def rows_of_tile(p: Problem) -> int:
+    """The most rows that every GPU's shared memory holds; at least one."""
+    fitting = (rows for rows in range(1, p.conv.E + 1) if shared_bytes(p.having(TILE_ROWS=rows)) <= PORTABLE_SHARED)
+    return max(fitting, default=1)
+
+
+# ---- Matrix products -------------------------------------------------------------------------------------------------
+
+UNROLL_THREADS = 256
+
+
+def product_tiles(rows: Callable[[Problem], int], columns: Callable[[Problem], int]) -> Callable[[Problem], int]:
+    """Tiles of the product of filters and taps, of each group."""
+    return lambda p: p.conv.groups * ceil(p.conv.M // p.conv.groups / rows(p)) * ceil(p.conv.K / columns(p))
+
+
+def unroll_grid(p: Problem) -> Dims:
+    """A block per image, tap and UNROLL_THREADS pixels."""
+    return p.N, p.conv.K, ceil(p.conv.E * p.conv.F / UNROLL_THREADS)
+
+
+square_tiles = product_tiles(lambda p: p["TILE"], lambda p: p["TILE"])
+igemm_tiles = product_tiles(tile_rows, tile_columns)
+
+
+# ---- Implicit GEMM ---------------------------------------------------------------------------------------------------
+
+MOST_SLICES = 64
+SLICE_COST = 0.004  # of a slice's partial sums, as a share of the product
+LEAST_K_TILES = 8  # of a slice
+
+
+def slices_of_sum(p: Problem) -> int:
+    """So many that the blocks fill whole waves, and few enough that partial sums cost little."""
+    tiles, slots = igemm_tiles(p), p["BLOCKS_PER_SM"] * p.device.multiprocessors
+    k_tiles = ceil(p.N * p.conv.E * p.conv.F / p["DEPTH"])
+    most = max(1, min(MOST_SLICES, k_tiles // LEAST_K_TILES))
+    return min(range(1, most + 1), key=lambda slices: ceil(tiles * slices / slots) / slices + SLICE_COST * slices)
+
+
+WASTED = (  # tiles: rows of warps, of threads; columns of warps, of threads
+    (4, 8, 2, 8),
+    (2, 12, 4, 4),
+    (2, 8, 4, 4),
+)
+
+
+def tile_of_product(place: int) -> Callable[[Problem], int]:
+    """A number of the tile with the fewest rows beyond the last filter, the first of several."""
+
+    def default(p: Problem) -> int:
+        M = p.conv.M // p.conv.groups
+        return min(WASTED, key=lambda tile: ceil(M / (tile[0] * 4 * tile[1])) * tile[0] * tile[1])[place]
+
+    return default
+
+
+IGEMM_CONSTANTS = (
+    Constant("WARPS_DOWN", "warps of a block that divide its filters", tile_of_product(0), choices=(1, 2, 4)),
+    Constant("THREAD_ROWS", "filters of a thread", tile_of_product(1), choices=(4, 8, 12)),
+    Constant("WARPS_ACROSS", "warps of a block that divide its taps", tile_of_product(2), choices=(1, 2, 4)),
+    Constant("THREAD_COLUMNS", "taps of a thread", tile_of_product(3), choices=(4, 8)),
+    Constant("DEPTH", "pixels of a K tile, one iteration of the mainloop", lambda p: 8, choices=(4, 8, 16)),
+    BLOCKS_PER_SM,
+    Constant("SLICES", "parts of the sum over the batch's pixels, each of other blocks", slices_of_sum),
+)
 
 
 WGRAD_RUNGS: tuple[Rung, ...] = (
@@ -29,6 +173,124 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         parent=None,
         file="wgrad/wgrad_direct.cu",
         launches=(Launch("wgrad_direct", ("x", "dy", "dw", BATCH), weights_grid, weights_block),),
+        takes=ANY_LAYER,
+        direction=WGRAD,
+    ),
+    Rung(
+        "wgrad-partial",
+        alias="wg-p",
+        idea="split over rows of images: partial sums, then an ordered reduction kernel",
+        family="wgrad",
+        parent="wgrad-direct",
+        file="wgrad/wgrad_partial.cu",
+        launches=(
+            Launch(
+                "wgrad_partial",
+                ("x", "dy", "partial", BATCH),
+                lambda p: (*weights_grid(p)[:1], row_slices(p), 1),
+                weights_block,
+            ),
+            REDUCE_SLICES,
+        ),
+        constants=(ROWS,),
+        scratch=(partial(row_slices),),
+        takes=ANY_LAYER,
+        direction=WGRAD,
+    ),
+    Rung(
+        "wgrad-atomic",
+        alias="wg-a",
+        idea="split over images with atomics: no partial sums, and other bits in every run",
+        family="wgrad",
+        parent="wgrad-partial",
+        file="wgrad/wgrad_atomic.cu",
+        launches=(
+            Launch("clear", ("dw",), weights_grid, weights_block),
+            Launch(
+                "wgrad_atomic",
+                ("x", "dy", "dw", BATCH),
+                lambda p: (*weights_grid(p)[:1], image_slices(p), 1),
+                weights_block,
+            ),
+        ),
+        constants=(images_constant(lambda p: weights_grid(p)[0]),),
+        order_varies=True,
+        atomic_additions=image_slices,
+        takes=ANY_LAYER,
+        direction=WGRAD,
+    ),
+    Rung(
+        "wgrad-shared",
+        alias="wg-s",
+        idea="tiles of the input and of dy in shared memory, several weights per thread",
+        family="wgrad",
+        parent="wgrad-partial",
+        file="wgrad/wgrad_shared.cu",
+        launches=(
+            Launch(
+                "wgrad_shared",
+                ("x", "dy", "partial", BATCH),
+                lambda p: (shared_tiles(p), image_slices(p), 1),
+                weights_block,
+                shared_bytes,
+            ),
+            REDUCE_SLICES,
+        ),
+        constants=(
+            Constant("TILE_FILTERS", "filters of a block's tile", lambda p: 8, choices=(4, 8, 16)),
+            Constant("TILE_CHANNELS", "channels of a block's tile", channels_of_tile),
+            Constant("TILE_ROWS", "rows of outputs in shared memory at a time", rows_of_tile),
+            images_constant(shared_tiles),
+        ),
+        scratch=(partial(image_slices),),
+        refuses=lambda p: beyond_shared(p.device, "a block needs", shared_bytes(p)),
+        takes=UNGROUPED,
+        direction=WGRAD,
+    ),
+    Rung(
+        "wgrad-matmul",
+        alias="wg-m",
+        idea="im2col, then the product of dy with its transpose, tiles in shared memory",
+        family="wgrad",
+        parent="wgrad-shared",
+        file="wgrad/wgrad_matmul.cu",
+        launches=(
+            Launch("unroll", ("x", "unrolled"), unroll_grid, lambda p: (UNROLL_THREADS, 1, 1)),
+            Launch(
+                "multiply",
+                ("dy", "unrolled", "partial", BATCH),
+                lambda p: (square_tiles(p), image_slices(p), 1),
+                tile_block,
+            ),
+            REDUCE_SLICES,
+        ),
+        constants=(tile(), images_constant(square_tiles)),
+        scratch=(
+            Array("unrolled", lambda p: (p.N, p.conv.K, p.conv.E * p.conv.F)),
+            partial(image_slices),
+        ),
+        refuses=outside_block(tile_block),
+        takes=UNGROUPED,
+        direction=WGRAD,
+    ),
+    Rung(
+        "wgrad-igemm",
+        alias="wg-ig",
+        idea="implicit GEMM: register tiles; the sum over the batch's pixels cut into slices, reduced in order",
+        family="wgrad",
+        parent="wgrad-matmul",
+        file="wgrad/wgrad_igemm.cu",
+        launches=(
+            Launch(
+                "wgrad_igemm",
+                ("x", "dy", "partial", BATCH),
+                lambda p: (igemm_tiles(p) * p["SLICES"], 1, 1),
+                block,
+            ),
+            Launch("reduce_slices", ("partial", "dw"), weights_grid, weights_block),
+        ),
+        constants=IGEMM_CONSTANTS,
+        scratch=(partial(lambda p: p["SLICES"]),),
         takes=ANY_LAYER,
         direction=WGRAD,
     ),

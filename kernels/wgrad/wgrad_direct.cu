@@ -1,7 +1,7 @@
 // wgrad-direct: a thread computes one weight's gradient, over all images and pixels.
 //
 // Technique: direct wgrad (gradient of the filters), one kernel; blocked summation in a register.
-// Read next: common/padding.cuh, multi/split_k.cuh.
+// Read next: wgrad/weights.cuh, then wgrad/wgrad_partial.cu.
 // Run: alexconv run --rungs wgrad-direct --layers 2
 //
 // The gradient of a weight is a sum over the batch's output pixels of dy times the input under the weight's tap: of
@@ -11,7 +11,7 @@
 // in more than E * F + N additions, so that rounding errors do not grow with N * E * F.
 //
 // A block computes THREADS consecutive weights of dw, a thread one of them.
-#include "../common/padding.cuh"
+#include "weights.cuh"
 
 constexpr int THREADS = 256;
 
@@ -21,25 +21,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                  float* __restrict__ dw,        // [M][GROUP_C][R][S]
                  long long N)
 {
-    const int weight = blockIdx.x * THREADS + threadIdx.x;
-    if (weight >= M * GROUP_C * R * S) return;
-    const int s = weight % S, r = weight / S % R, m = weight / (S * R * GROUP_C);
-    const int c = m / GROUP_M * GROUP_C + weight / (S * R) % GROUP_C;
-    x += (size_t)c * H * W;
-    dy += (size_t)m * E * F;
+    const int number = blockIdx.x * THREADS + threadIdx.x;
+    if (number >= WEIGHTS) return;
+    const Weight weight(number);
+    x += (size_t)weight.c * H * W;
+    dy += (size_t)weight.m * PIXELS;
     float sum = 0;
-    for (long long n = 0; n < N; ++n, x += (size_t)C * H * W, dy += (size_t)M * E * F) {
+    for (long long n = 0; n < N; ++n, x += (size_t)C * H * W, dy += (size_t)M * PIXELS) {
         float of_image = 0;
         for (int e = 0; e < E; ++e)
-            for (int f = 0; f < F; ++f) {
-                const int row = e * U + r * DILATION_ROWS, column = f * V + s * DILATION_COLUMNS;
-                const float input = in_plane(row, column) ? x[(row - TOP) * W + column - LEFT] : 0;
-                of_image += input * dy[e * F + f];
-            }
+            for (int f = 0; f < F; ++f) of_image += input_at(x, e, f, weight.r, weight.s) * dy[e * F + f];
         sum += of_image;
     }
-    dw[weight] = sum;
+    dw[number] = sum;
 }
 
 ASSERT_BLOCK(WGRAD_DIRECT, THREADS, 1);
-ASSERT_GRID(WGRAD_DIRECT, (M * GROUP_C * R * S + THREADS - 1) / THREADS, 1, 1);
+ASSERT_GRID(WGRAD_DIRECT, (WEIGHTS + THREADS - 1) / THREADS, 1, 1);

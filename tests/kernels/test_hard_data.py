@@ -53,7 +53,7 @@ def failures(executor, rung: Rung, conv: Conv) -> list[str]:
         inputs = layer(conv, data, rung.dtype)
         with np.errstate(over="ignore"):
             y = run_once(executor, inputs.x, inputs.w, cut, bias=inputs.bias)
-        error, tolerance = inputs.check(y, rung.precision, cut.bound.atomic_additions)
+        error, tolerance = inputs.check(y, rung.precision, cut.bound.atomic_additions())
         if not error.passes(tolerance):
             found.append(f"{data}: {error.scaled:.1e} of {tolerance:.1e}, {error.misplaced} misplaced")
     return found
