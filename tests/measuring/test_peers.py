@@ -18,6 +18,7 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.cuda.timing import CLOCK_MS, SUSTAINED_SAMPLES, time_on_device, time_sustained
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.kernels.ladder import GRADIENTS
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job
 from alexconv.measuring.peers import (
@@ -30,11 +31,11 @@ from alexconv.measuring.peers import (
     with_peers,
 )
 from alexconv.measuring.runner import Runner, Settings, finished
-from alexconv.planning.peers import GEMM, TORCH_PEERS
+from alexconv.planning.peers import CUDNN_PEERS, GEMM, TORCH_PEERS
 from alexconv.planning.points import LayerSequence, PeerPoint, Point, layer_range
 from alexconv.records.store import identity, read
 from alexconv.reports.measurements import measurements
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import DGRAD, WGRAD, WORKLOADS, Conv
 
 CONVOLUTIONS = [f"torch-{layout}-{precision}" for precision in ("fp32", "tf32", "fp16") for layout in ("nchw", "nhwc")]
 
@@ -62,6 +63,10 @@ class Tensor:
     @property
     def ndim(self) -> int:
         return self.values.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
 
     def __len__(self) -> int:
         return len(self.values)
@@ -118,11 +123,13 @@ class Torch:
                 version=lambda: 91900,
                 benchmark=False,
                 benchmark_limit=10,
+                deterministic=False,
                 conv=SimpleNamespace(fp32_precision="none"),
             ),
             cuda=SimpleNamespace(matmul=SimpleNamespace(fp32_precision="none")),
         )
         self.nn = SimpleNamespace(functional=SimpleNamespace(conv2d=self.conv2d))
+        self.ops = SimpleNamespace(aten=SimpleNamespace(convolution_backward=self.convolution_backward))
         self.cuda = SimpleNamespace(
             OutOfMemoryError=type("OutOfMemoryError", (RuntimeError,), {}),
             init=lambda: None,
@@ -198,6 +205,19 @@ class Torch:
             return self.engine(conv, *(each.values.astype(np.float32) for each in (x, w, bias) if each))
 
         return self._enqueue((N, M, conv.E, conv.F), values)
+
+    def empty(self, shape: tuple[int, ...], *, dtype: np.dtype, device: str, memory_format: str) -> Tensor:
+        return Tensor(np.full(shape, np.nan, dtype))
+
+    def convolution_backward(self, dy, x, w, bias_sizes, stride, padding, dilation, transposed, added, groups, mask):
+        assert (bias_sizes, transposed, added, mask[2]) == (None, False, (0, 0), False)
+        self.deterministic = self.backends.cudnn.deterministic
+        direction, arrays, result = (DGRAD, (dy, w), x) if mask[0] else (WGRAD, (x, dy), w)
+        (_, C, H, W), (M, _, R, S) = x.shape, w.shape
+        around = dict(zip(("top", "bottom", "left", "right"), np.repeat(padding, 2).tolist(), strict=True))
+        conv = Conv(C, H, W, M, R, S, stride[0], V=stride[1], groups=groups, **around, direction=direction)
+        found = self._enqueue(result.shape, lambda: reference(conv, *(each.values.astype("f4") for each in arrays)))
+        return (found, None, None) if mask[0] else (None, found, None)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         return self._enqueue((a.values.shape[0], b.values.shape[1]), lambda: a.values @ b.values)
@@ -285,6 +305,27 @@ def test_every_layer_and_batch_has_its_peers_once():
     assert [(each.layer, each.N) for each in found] == [(3, 1)] * 7 + [(4, 8)] * 7
     assert [each.rung for each in found[:7]] == [*CONVOLUTIONS, "torch-gemm-fp32"]
     assert {peer.precision for peer in PEERS["torch"].chosen((), ["tf32"])} == {"tf32"}
+
+
+@pytest.mark.parametrize("direction", [DGRAD, WGRAD])
+@pytest.mark.parametrize("layer", [1, 3])
+def test_gradients_are_checked_and_timed_as_rungs_are(torch, direction, layer):
+    """In both layouts and all precisions, also by the deterministic engines, which a forward pass has no need of."""
+    rungs = [rung for rung in GRADIENTS if rung.direction == direction]
+    points = peer_points([Point.with_defaults(batch_of("alexnet", layer, 2), rungs[0])], TORCH_PEERS)
+    assert [each.rung for each in points] == [*CONVOLUTIONS, *(f"{name}-deterministic" for name in CONVOLUTIONS)]
+    with pytest.raises(UsageError, match=f"computes {direction}: torch's"):
+        peer_points(points, CUDNN_PEERS)
+    runner = runner_of(torch, *points, baseline=False)
+    for each in (points[0], points[6]):
+        record = runner.record(each)
+        assert record["status"] == "ok", record["reason"]
+        assert record["samples"]["kernel"]
+        assert record["exact"] == {"images": 2, "wrong": 0}
+        assert record["point"]["direction"] == direction
+        assert torch.deterministic == each.entry.deterministic
+    torch.spoil = 0.25
+    assert runner.record(points[0])["status"] == "wrong"
 
 
 def test_a_layer_with_groups_is_no_single_product(torch):
