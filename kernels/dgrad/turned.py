@@ -16,29 +16,36 @@ from alexconv.shapes import DGRAD, FORWARD, Conv
 ARRAYS = {"x": "dy", "w": "turned", "y": "dx"}  # of a forward rung's launches, by those of dgrad
 
 
-def sides(conv: Conv) -> dict[str, int]:
-    """The padding of dy; negative where the layer's padding is wider than its filter reaches."""
+def sides(conv: Conv) -> tuple[int, int, int, int]:
+    """The padding of dy, top, bottom, left, right; negative where the layer's is wider than its filter reaches."""
     rows, columns = conv.filter_rows - 1, conv.filter_columns - 1
-    return {
-        "top": rows - conv.top,
-        "bottom": rows - conv.bottom,
-        "left": columns - conv.left,
-        "right": columns - conv.right,
-    }
+    return rows - conv.top, rows - conv.bottom, columns - conv.left, columns - conv.right
 
 
 def turned(conv: Conv) -> Conv:
     """The forward problem of a dgrad problem; of one that has none, the layer itself."""
     if untaken(conv):
         return replace(conv, direction=FORWARD)
-    return replace(conv, C=conv.M, M=conv.C, H=conv.E, W=conv.F, **sides(conv), direction=FORWARD)
+    top, bottom, left, right = sides(conv)
+    return replace(
+        conv,
+        C=conv.M,
+        M=conv.C,
+        H=conv.E,
+        W=conv.F,
+        top=top,
+        bottom=bottom,
+        left=left,
+        right=right,
+        direction=FORWARD,
+    )
 
 
 def untaken(conv: Conv) -> str | None:
     """Why a dgrad problem is no forward one, or None."""
     if conv.strides != (1, 1):
         return "takes no strides"
-    return "takes no padding wider than a filter reaches" if min(sides(conv).values()) < 0 else None
+    return "takes no padding wider than a filter reaches" if min(sides(conv)) < 0 else None
 
 
 def turn_grid(p: Problem) -> Dims:
