@@ -135,10 +135,12 @@ def packed_busy(p: Problem) -> float:
 
 
 VECTOR, THREAD_ROWS = 4, 2  # columns and rows of a thread's outputs of a narrow group
-USUAL_THREADS, MOST_WINDOW = 256, 40 * 1024  # of a block, at most by default: threads, bytes of the window
+USUAL_THREADS, MOST_WINDOWS = 256, 48 * 1024  # of a block, at most by default: threads, bytes of windows
+MOST_BLOCK_GROUPS, USUAL_BLOCKS = 8, 8  # groups of a block at most; blocks of a multiprocessor that come first
+USUAL_STAGES = 3  # windows of channels
 MOST_FILTER_TAPS = 49  # of a channel: they are unrolled
 GROUP_RATE = 60.0  # multiply-adds per cycle of a multiprocessor
-GROUP_BLOCK = 1.0  # microseconds to fill a block's window
+GROUP_BLOCK = 1.0  # microseconds to fill a block's pipeline
 
 
 def group_threads(conv: Conv) -> tuple[int, int]:
@@ -147,28 +149,47 @@ def group_threads(conv: Conv) -> tuple[int, int]:
     return ceil(conv.F / VECTOR), ceil(filters / (4 if filters <= 4 else 8))
 
 
+def window_bytes(p: Problem) -> int:
+    """Shared memory for a channel's window."""
+    conv, (across, _) = p.conv, group_threads(p.conv)
+    before = round_up(conv.left, VECTOR) if conv.W % VECTOR == 0 else conv.left
+    read = ceil((before - conv.left + (VECTOR - 1) * conv.strides[1] + conv.filter_columns) / VECTOR)
+    pitch = max((across - 1) * VECTOR * conv.strides[1] + read * VECTOR, round_up(before + conv.W, VECTOR))
+    return ((p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows) * pitch * FLOAT
+
+
 def group_bytes(p: Problem) -> int:
-    """Shared memory for a group's window and filters."""
-    conv, (across, of_filters) = p.conv, group_threads(p.conv)
-    read = ceil(((VECTOR - 1) * conv.strides[1] + conv.filter_columns) / VECTOR)
-    pitch = (across - 1) * VECTOR * conv.strides[1] + read * VECTOR
-    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
-    filters = of_filters * (4 if conv.one_group.M <= 4 else 8)
-    return (conv.one_group.C * rows * pitch + conv.K * filters) * FLOAT
+    """Shared memory for windows of some channels, and for the filters of a block's groups."""
+    filters = group_threads(p.conv)[1] * (4 if p.conv.one_group.M <= 4 else 8)
+    return p["STAGES"] * window_bytes(p) + p["BLOCK_GROUPS"] * p.conv.K * filters * FLOAT
 
 
 def group_rows(p: Problem) -> int:
-    """Rows of a block by default: as many as it has threads and room for, in tiles of equal size."""
+    """Rows of a block by default: as many as it has threads and room for, in equal tiles, but a block everywhere."""
     across, of_filters = group_threads(p.conv)
     rows = THREAD_ROWS * max(1, min(USUAL_THREADS // (across * of_filters), ceil(p.conv.E / THREAD_ROWS)))
-    while rows > THREAD_ROWS and group_bytes(p.having(TILE_ROWS=rows)) > MOST_WINDOW:
+
+    def too_large() -> bool:
+        return USUAL_STAGES * window_bytes(p.having(TILE_ROWS=rows)) > MOST_WINDOWS
+
+    def too_few_blocks() -> bool:
+        return p.N * p.conv.groups * ceil(p.conv.E / rows) < p.device.multiprocessors
+
+    while rows > THREAD_ROWS and (too_large() or too_few_blocks()):
         rows -= THREAD_ROWS
     return round_up(ceil(p.conv.E / ceil(p.conv.E / rows)), THREAD_ROWS)
 
 
+def block_groups(p: Problem) -> int:
+    """Groups of a block by default: several where there are blocks enough, one after the other."""
+    blocks = p.N * p.conv.groups * ceil(p.conv.E / p["TILE_ROWS"])
+    most = max(1, min(MOST_BLOCK_GROUPS, blocks // (USUAL_BLOCKS * p.device.multiprocessors)))
+    return max(count for count in range(1, most + 1) if p.conv.groups % count == 0)
+
+
 def group_grid(p: Problem) -> Dims:
-    """A block per tile of rows of a group of an image."""
-    return p.N * p.conv.groups * ceil(p.conv.E / p["TILE_ROWS"]), 1, 1
+    """A block per tile of rows, and per some groups of an image."""
+    return p.N * (p.conv.groups // p["BLOCK_GROUPS"]) * ceil(p.conv.E / p["TILE_ROWS"]), 1, 1
 
 
 def group_block(p: Problem) -> Dims:
@@ -185,13 +206,15 @@ def refuses_wide(p: Problem) -> str | None:
         return f"filters of {p.conv.R} x {p.conv.S} exceed {MOST_FILTER_TAPS} taps"
     if p["TILE_ROWS"] % THREAD_ROWS:
         return f"{p['TILE_ROWS']} rows, of which threads take {THREAD_ROWS}"
+    if p.conv.groups % p["BLOCK_GROUPS"]:
+        return f"{p.conv.groups} groups are no multiple of a block's {p['BLOCK_GROUPS']}"
     return outside_block(group_block, group_bytes)(p)
 
 
 def group_busy(p: Problem) -> float:
     """Microseconds of a multiprocessor's share of the products, and of a block."""
     across, of_filters = group_threads(p.conv)
-    outputs = across * VECTOR * p["TILE_ROWS"] * of_filters * (4 if p.conv.one_group.M <= 4 else 8)
+    outputs = across * VECTOR * p["TILE_ROWS"] * of_filters * (4 if p.conv.one_group.M <= 4 else 8) * p["BLOCK_GROUPS"]
     products = outputs * p.conv.K / (GROUP_RATE * CLOCK)
     blocks = group_grid(p)[0] / p.device.multiprocessors
     return max(1.0, blocks) * products + GROUP_BLOCK
@@ -368,15 +391,25 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct-groups",
         alias="groups",
-        idea="narrow groups: a group's window and filters in shared memory, 8 outputs of up to 8 filters of a thread",
+        idea="narrow groups: windows of channels in shared memory, 8 outputs of up to 8 filters of a thread",
         family="single",
         parent="direct-any",
         file="single/direct_groups.cu",
         launches=(
             Launch("direct_groups", ("x", "w", "y"), group_grid, group_block, group_bytes, pdl=True, stores=True),
         ),
-        constants=(Constant("TILE_ROWS", "rows of a block's outputs", group_rows),),
+        constants=(
+            Constant("TILE_ROWS", "rows of a block's outputs", group_rows),
+            Constant("BLOCK_GROUPS", "groups that a block computes, one after the other", block_groups),
+            Constant(
+                "STAGES",
+                "windows of channels in shared memory or in flight",
+                lambda p: USUAL_STAGES,
+                choices=(2, 3, 4, 6),
+            ),
+        ),
         refuses=refuses_wide,
+        min_capability=AMPERE,
         takes=tuple(FEATURES),
         time=Time(group_busy, values(FLOAT, FLOAT)),
     ),
