@@ -123,17 +123,20 @@ igemm_tiles = product_tiles(tile_rows, tile_columns)
 
 # ---- Implicit GEMM ---------------------------------------------------------------------------------------------------
 
-MOST_SLICES = 64
-SLICE_COST = 0.004  # of a slice's partial sums, as a share of the product
-LEAST_K_TILES = 8  # of a slice
+MOST_SLICES = 128
+PARTIAL_PIXELS = 0.27  # whose products take a block as long as it takes all to write and read a tile's partial sums
+LEAST_K_TILES = 4  # of a slice
 
 
 def slices_of_sum(p: Problem) -> int:
     """So many that the blocks fill whole waves, and few enough that partial sums cost little."""
-    tiles, slots = igemm_tiles(p), p["BLOCKS_PER_SM"] * p.device.multiprocessors
-    k_tiles = ceil(p.N * p.conv.E * p.conv.F / p["DEPTH"])
-    most = max(1, min(MOST_SLICES, k_tiles // LEAST_K_TILES))
-    return min(range(1, most + 1), key=lambda slices: ceil(tiles * slices / slots) / slices + SLICE_COST * slices)
+    tiles, slots, pixels = igemm_tiles(p), p["BLOCKS_PER_SM"] * p.device.multiprocessors, p.N * p.conv.E * p.conv.F
+    most = max(1, min(MOST_SLICES, ceil(pixels / p["DEPTH"]) // LEAST_K_TILES))
+
+    def cost(slices: int) -> float:
+        return ceil(tiles * slices / slots) * pixels / slices + tiles * slices * PARTIAL_PIXELS
+
+    return min(range(1, most + 1), key=cost)
 
 
 WASTED = (  # tiles: rows of warps, of threads; columns of warps, of threads
