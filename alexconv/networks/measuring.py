@@ -16,7 +16,7 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.measuring.runner import FAILURES, refuse_impossible, rounded, timed
-from alexconv.networks.checks import COMPARED, checked_stages, exact_scores
+from alexconv.networks.checks import COMPARED, EndToEnd, StageError, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, Step, contenders, plan_network, with_rungs
 from alexconv.networks.schedules import Schedule
@@ -149,44 +149,31 @@ class NetworkRunner:
         if point.rungs == MEASURED:
             plan = self._measured(plan, x)
         with opened(self.executor, plan) as network:
-            runs = [
-                checked_stages(plan, x[first:last], network.stage_outputs, generated=True)
-                for first, last in plan.pieces
-            ]
-            stages = [
-                max(errors, key=lambda error: not_a_number_last(error.of_bound))
-                for errors in zip(*(run[0] for run in runs), strict=True)
-            ]
-            whole = max((run[1] for run in runs), key=lambda end: not_a_number_last(end.of_bound))
-            facts: Record = {
-                "layout": plan.layout,
-                "pieces": len(plan.pieces),
-                "images_per_piece": plan.images_per_piece,
-                "device_bytes": plan.device_bytes(plan.images_per_piece),
-                "macs": point.network.macs(point.N),
-                "stages": [
-                    {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, point.N)}
-                    for error, step in zip(stages, plan.steps, strict=True)
-                ],
-                "end_to_end": asdict(whole),
-            }
-            wrong = [error.stage for error in stages if not error.passes]
-            if wrong or not whole.passes:
-                where = f"stage {wrong[0]} exceeds its bound" if wrong else "the scores exceed their bound"
-                return {**facts, "status": "wrong", "reason": where}
-            if not np.array_equal(network.scores(x[: plan.images_per_piece]), runs[0][2], equal_nan=True) and not any(
-                step.bound.rung.order_varies for step in plan.steps
-            ):
-                return {
-                    **facts,
-                    "status": "wrong",
-                    "reason": "the schedule's scores differ from those of single stages",
-                }
-            if self.executor.measures and self.settings.timed:
+            facts = facts_of(plan) | self._checked(plan, network, x)
+            if facts["status"] == "ok" and self.executor.measures and self.settings.timed:
                 facts |= self._timed(point, partial(network.measure, x, stages=self.settings.stages))
                 for stage, times in zip(facts["stages"], facts.pop("stage_samples", ()), strict=False):
                     stage["samples"] = rounded(times)
-        return {**facts, "status": "ok"}
+        return facts
+
+    @staticmethod
+    def _checked(plan: NetworkPlan, network: Any, x: Values) -> Record:
+        """The errors of a run over all images, stage by stage and end to end, and the status that follows."""
+        pieces = [x[first:last] for first, last in plan.pieces]
+        runs = [checked_stages(plan, piece, network.stage_outputs, generated=True) for piece in pieces]
+        stages = [max(errors, key=worst_first) for errors in zip(*(run[0] for run in runs), strict=True)]
+        whole = max((run[1] for run in runs), key=worst_first)
+        of_steps = [
+            {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.N)}
+            for error, step in zip(stages, plan.steps, strict=True)
+        ]
+        facts: Record = {"stages": of_steps, "end_to_end": asdict(whole), "status": "ok"}
+        varies = any(step.bound.rung.order_varies for step in plan.steps)
+        same = varies or np.array_equal(network.scores(pieces[0]), runs[0][2], equal_nan=True)
+        reasons = [f"stage {error.stage} exceeds its bound" for error in stages if not error.passes]
+        reasons += [] if whole.passes else ["the scores exceed their bound"]
+        reasons += [] if same else ["the schedule's scores differ from those of single stages"]
+        return facts | ({"status": "wrong", "reason": "; ".join(reasons)} if reasons else {})
 
     def _peer(self, point: NetworkPoint) -> Record:
         """A peer's record: its scores are compared with float64 as this project's are, end to end."""
@@ -251,9 +238,20 @@ def relative_error(scores: Values, due: Values) -> float:
     return float(np.max(error / size))
 
 
-def not_a_number_last(value: float) -> tuple[bool, float]:
-    """A sorting key by which NaN is the largest."""
-    return bool(np.isnan(value)), value
+def worst_first(error: StageError | EndToEnd) -> tuple[bool, float]:
+    """A sorting key by which the worst error, NaN above all, is the largest."""
+    return bool(np.isnan(error.of_bound)), error.of_bound
+
+
+def facts_of(plan: NetworkPlan) -> Record:
+    """How a plan cuts the batch, and what it takes."""
+    return {
+        "layout": plan.layout,
+        "pieces": len(plan.pieces),
+        "images_per_piece": plan.images_per_piece,
+        "device_bytes": plan.device_bytes(plan.images_per_piece),
+        "macs": plan.network.macs(plan.N),
+    }
 
 
 def opened_network(executor: Executor, plan: NetworkPlan) -> Any:
