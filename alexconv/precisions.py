@@ -81,7 +81,7 @@ class Guarantee:
 class Exact:
     """Integers on which a class is exact, with filters up to 3."""
 
-    sum: int  # largest sum
+    sum: int  # largest sum of |x| |w|; transformed inputs and filters have larger ones
     value: int  # largest input
     powers: tuple[tuple[int, ...], tuple[int, ...]]  # exponents of two that scale images, and filters, in turn
     nearby: float = 0.0  # relative offset of operands that the class rounds away: at most a quarter of the last place
@@ -170,7 +170,7 @@ FLUSHED = 2.0**-126  # smallest normal float: atomicAdd in global memory flushes
 HALF_SUBNORMAL = 2.0**-25
 
 FP32 = Guarantee(rounding=0.0, u=2.0**-24, walk=6, least=SUBNORMAL)
-TILE = replace(FP32, growth=34, reach=7, any_steps=64, walk_steps=64)  # Winograd's tiles have up to eight columns
+TILE = replace(FP32, growth=35, reach=7, any_steps=64, walk_steps=64)  # Winograd's tiles have up to eight columns
 TF32 = Guarantee(rounding=1.25 * 2.0**-10, u=2.0**-24, walk=12, least=SUBNORMAL)
 FP16 = Guarantee(rounding=2.0**-11, u=2.0**-24, walk=12, least=HALF_SUBNORMAL, stored=True, limit=2.0**15)
 HALF = Guarantee(rounding=0.0, u=2.0**-11, walk=6, least=HALF_SUBNORMAL, limit=2.0**15)
@@ -201,7 +201,7 @@ PRECISIONS: dict[str, Precision] = {
             u_sum=2.0**-24,
             u_store=2.0**-24,
             guarantee=TILE,
-            exact=Exact(2**24, 2**3, FLOATS),
+            exact=Exact(2**17, 2**3, FLOATS),
             peer="fp32",
             stricter=("fp32",),
             goals=Goals(1, layers=0.45, graph=0.25, stricter=True),

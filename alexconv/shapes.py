@@ -409,6 +409,21 @@ WORKLOADS: dict[str, Workload] = {
             "ResNet-50 with the stride in the 3x3, each shape once (He, Zhang, Ren and Sun, CVPR 2016)",
         ),
         Workload(
+            "conv2d-v2",
+            (
+                *(Conv(C=64, H=128, W=128, M=64, R=8, S=8), Conv(C=64, H=128, W=128, M=64, R=16, S=16)),
+                *(Conv(C=128, H=256, W=256, M=128, R=16, S=16), Conv(C=128, H=256, W=256, M=128, R=32, S=32)),
+            ),
+            (1, 2, 4),
+            "benchmarks of the board conv2d_v2 of gpu-mode/reference-kernels, with 4, 4, 2 and 1 image; the last is ranked",
+        ),
+        Workload(
+            "large-filters",
+            tuple(Conv(C=64, H=63 + R, W=63 + R, M=64, R=R, S=R) for R in (9, 11, 15, 23, 31)),
+            (1, 8),
+            "filters from 9 x 9 to 31 x 31, 64 channels, filters and outputs per row",
+        ),
+        Workload(
             "convnet-benchmarks",
             _each_once(*_CONVNET_ALEXNET, *_CONVNET_OVERFEAT, *_CONVNET_VGG_A, *_CONVNET_GOOGLENET),
             _NETWORK_BATCHES,

@@ -13,7 +13,7 @@ import numpy as np
 from alexconv.code import code_of
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import FLOAT32, CachedReference, LayerData, ensure
-from alexconv.cpu_reference.reference import norms, reference
+from alexconv.cpu_reference.reference import exact_sums, norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
 from alexconv.executors.host_memory import copied
@@ -172,7 +172,7 @@ def absolute_sums(conv: Conv, x: Values, w: Values, bias: Values | None) -> Valu
 @lru_cache(maxsize=len(PRECISIONS))
 def exact_data(conv: Conv, N: int, precision: str, seed: int) -> ExactBatch | ExactSum:
     """N images of integers for a class, with the outputs that they must have."""
-    return exact_batch(conv, N, PRECISIONS[precision], seed, reference)
+    return exact_batch(conv, N, PRECISIONS[precision], seed, exact_sums)
 
 
 def first_images(cut: Plan, images: int) -> Plan:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from alexconv.code import code_of
-from alexconv.cpu_reference.reference import norms, reference, with_border
+from alexconv.cpu_reference.reference import exact_sums, norms, with_border
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
@@ -411,7 +411,7 @@ def integers(conv: Conv, images: int, precision: str, seed: int, scaled: bool) -
     rows, columns = slice(conv.pad, conv.H - conv.pad), slice(conv.pad, conv.W - conv.pad)
     inner[:, :, rows, columns] = x[:, :, rows, columns]
     bias = exact_bias(conv, seed)
-    return inner, w, bias, reference(conv, inner, w, bias)
+    return inner, w, bias, exact_sums(conv, inner, w, bias)
 
 
 def exact_of(

@@ -43,7 +43,17 @@ OUTPUT_FILTERS = 64
 
 def points(p: Problem) -> int:
     """Points at which a tile's polynomials are multiplied."""
-    return p["TILE_OUTPUTS"] + p.conv.S - 1
+    return p["TILE_OUTPUTS"] + p["TILE_TAPS"] - 1
+
+
+def segments(p: Problem) -> int:
+    """Parts of a filter row, of TILE_TAPS taps each."""
+    return ceil(p.conv.S / p["TILE_TAPS"])
+
+
+def value_tiles(p: Problem) -> int:
+    """Tiles of a row of transformed inputs: those of the outputs, and those that only further segments take."""
+    return tiles_across(p) + (segments(p) - 1) * (p["TILE_TAPS"] // p["TILE_OUTPUTS"])
 
 
 def tiles_across(p: Problem) -> int:
@@ -56,15 +66,28 @@ def depth(conv: Conv) -> int:
     return round_up(conv.C, CHUNK)
 
 
+def usual_taps(conv: Conv, size: int) -> int:
+    """Taps of a tile of ``size`` outputs: the filter row, or the segments of it that take the fewest products."""
+    if size + conv.S - 1 <= MOST_POINTS:
+        return conv.S
+    cuts = range(size, MOST_POINTS - size + 2, size)
+    return min(cuts, key=lambda taps: ceil(conv.S / taps) * (size + taps - 1), default=conv.S)
+
+
 def too_few_taps(conv: Conv, size: int) -> bool:
     """Whether tiles of ``size`` outputs, or any of more than ``MOST_POINTS`` points, are too inaccurate."""
-    return LEAST_TAPS.get(size + conv.S - 1, conv.K + 1) > conv.K
+    return LEAST_TAPS.get(size + usual_taps(conv, size) - 1, conv.K + 1) > conv.K
 
 
 def usual_outputs(conv: Conv) -> int:
     """The tile size with the fewest products per row; of several the smallest, whose errors are smaller."""
+
+    def products(size: int) -> int:
+        taps = usual_taps(conv, size)
+        return ceil(conv.F / size) * ceil(conv.S / taps) * (size + taps - 1)
+
     sizes = [size for size in TILE_SIZES if not too_few_taps(conv, size)] or [min(TILE_SIZES)]
-    return min(sizes, key=lambda size: (ceil(conv.F / size) * (size + conv.S - 1), size))
+    return min(sizes, key=lambda size: (products(size), size))
 
 
 def usual_filters(conv: Conv) -> int:
@@ -79,12 +102,12 @@ def rows(p: Problem) -> int:
 
 def values_shape(p: Problem) -> tuple[int, ...]:
     """The transformed input: columns of tiles, whose rows follow each other."""
-    return points(p), p.N, tiles_across(p), p.conv.padded[0], depth(p.conv)
+    return points(p), p.N, value_tiles(p), p.conv.padded[0], depth(p.conv)
 
 
 def filters_shape(p: Problem) -> tuple[int, ...]:
     """The transformed filters."""
-    return points(p), p.conv.M, p.conv.R, depth(p.conv)
+    return points(p), p.conv.M, segments(p), p.conv.R, depth(p.conv)
 
 
 def sums_shape(p: Problem) -> tuple[int, ...]:
@@ -93,12 +116,15 @@ def sums_shape(p: Problem) -> tuple[int, ...]:
 
 
 def value_map(name: str, array: str) -> TensorMap:
-    """The map of the transformed input: columns of taps, each a run that begins a row below the previous one."""
+    """The map of the transformed input: columns of taps, each a run that begins a row below the previous one.
+
+    Its window has the tiles from the first segment's to the last one's.
+    """
 
     def strides(p: Problem) -> tuple[int, ...]:
         row = depth(p.conv) * HALF
         rows = p.conv.padded[0]
-        return row, rows * row, tiles_across(p) * rows * row
+        return row, rows * row, value_tiles(p) * rows * row
 
     return TensorMap(
         name,
@@ -106,22 +132,27 @@ def value_map(name: str, array: str) -> TensorMap:
         dims=lambda p: (
             p.conv.R * depth(p.conv),
             p.conv.E,
-            tiles_across(p),
+            value_tiles(p),
             points(p) * p.N,
         ),
         strides=strides,
         box=lambda p: (STAGE_TAPS, p["TILE_PIXELS"]),
-        window=lambda p: (1, 1),
+        window=lambda p: (1, value_tiles(p) - tiles_across(p) + 1),
     )
 
 
 def filter_map(name: str, array: str) -> TensorMap:
-    """The map of the transformed filters: those of all points follow each other."""
+    """The map of the transformed filters, a run for each segment: those of all points follow each other."""
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        run = p.conv.R * depth(p.conv) * HALF
+        return run, segments(p) * run
+
     return TensorMap(
         name,
         array,
-        dims=lambda p: (p.conv.R * depth(p.conv), 1, points(p) * p.conv.M),
-        strides=lambda p: (p.conv.R * depth(p.conv) * HALF, p.conv.R * depth(p.conv) * HALF),
+        dims=lambda p: (p.conv.R * depth(p.conv), segments(p), points(p) * p.conv.M),
+        strides=strides,
         box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
     )
 
@@ -179,8 +210,9 @@ def refuses(p: Problem) -> str | None:
         return f"a stride of {p.conv.U} and filters of {p.conv.S} columns: Winograd's tiles take 1, and 2 or more"
     if points(p) > MOST_POINTS:
         return f"tiles of {p['TILE_OUTPUTS']} outputs have {points(p)} points, more than {MOST_POINTS}"
-    if too_few_taps(p.conv, p["TILE_OUTPUTS"]):
-        least = LEAST_TAPS[points(p)]
+    if segments(p) > 1 and p["TILE_TAPS"] % p["TILE_OUTPUTS"]:
+        return f"segments of {p['TILE_TAPS']} taps are no multiple of {p['TILE_OUTPUTS']} outputs"
+    if (least := LEAST_TAPS.get(points(p), 0)) > p.conv.K:
         return f"tiles of {p['TILE_OUTPUTS']} outputs are accurate for {least} taps or more, not for {p.conv.K}"
     for kernel, needed in (
         ("multiply", multiply_bytes(p)),
@@ -197,6 +229,11 @@ WINOGRAD_CONSTANTS = (
         "outputs of a Winograd tile",
         default=lambda p: usual_outputs(p.conv),
         choices=TILE_SIZES,
+    ),
+    Constant(
+        "TILE_TAPS",
+        "taps of a Winograd tile: a filter row, or a segment of it",
+        default=lambda p: usual_taps(p.conv, p["TILE_OUTPUTS"]),
     ),
     Constant("TILE_PIXELS", "rows of a tile: Winograd tiles of the batch", lambda p: TILE_PIXELS, choices=PIXEL_TILES),
     Constant("TILE_FILTERS", "filters of a tile", lambda p: usual_filters(p.conv), choices=FILTER_TILES),
@@ -219,7 +256,8 @@ TAIL_OF = Array("tail_of", lambda p: (2 * p["GRID_BLOCKS"],))
 
 def busy(p: Problem) -> float:
     """Microseconds of the product; stream-K leaves no wave unfilled."""
-    products = PRODUCTS * points(p) * rows(p) * round_up(p.conv.M, p["TILE_FILTERS"]) * p.conv.R * depth(p.conv)
+    taps = segments(p) * p.conv.R * depth(p.conv)
+    products = PRODUCTS * points(p) * rows(p) * round_up(p.conv.M, p["TILE_FILTERS"]) * taps
     return products / WGMMA / p.device.multiprocessors / CLOCK
 
 

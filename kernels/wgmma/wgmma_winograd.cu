@@ -7,9 +7,10 @@
 //
 // Parent: wgmma-split, whose three products saturate the tensor cores: only fewer products help.  Here a row of
 // TILE_OUTPUTS outputs takes TILE_OUTPUTS + S - 1 products instead of TILE_OUTPUTS * S (winograd.cuh): 0.4 of them with
-// 5 x 5 filters and tiles of four, 0.47 with 3 x 3 filters and tiles of five.  The price is memory traffic: inputs grow
-// by a factor of (TILE_OUTPUTS + S - 1) / TILE_OUTPUTS before the products, as do the sums from which outputs are
-// computed afterwards.
+// 5 x 5 filters and tiles of four, 0.47 with 3 x 3 filters and tiles of five.  Longer filter rows are cut into segments
+// of TILE_TAPS: 0.44 with 32 x 32 filters, tiles of four and segments of four.  The price is memory traffic: inputs grow
+// by a factor of (TILE_OUTPUTS + TILE_TAPS - 1) / TILE_OUTPUTS before the products, as do the sums from which outputs
+// are computed afterwards.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
 // transforms row r of filter m.  prepare_input: block (tile, slice, n) transforms some rows of up to 96 channels of
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
                     const int* __restrict__ filter_exponents,  // [M]
                     __half* __restrict__ filters_hi,
-                    __half* __restrict__ filters_lo)  // both [POINTS][M][R][PADDED_C]
+                    __half* __restrict__ filters_lo)  // both [POINTS][M][SEGMENTS][R][PADDED_C]
 {
     __half* const terms[] = {filters_hi, filters_lo};
     prepare_scaled_filters<WinogradFilters>(w, filter_exponents, terms);
@@ -35,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
                   unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                   __half* __restrict__ values_hi,
-                  __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
+                  __half* __restrict__ values_lo)  // both [POINTS][N][VALUE_TILES][PADDED_H][PADDED_C]
 {
     allow_dependent_launch();
     __half* const terms[] = {values_hi, values_lo};
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      const unsigned* __restrict__ seen,  // [N][SLICES][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ values_hi,
-                     __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
+                     __half* __restrict__ values_lo)  // both [POINTS][N][VALUE_TILES][PADDED_H][PADDED_C]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write `seen` and the values
@@ -97,10 +98,10 @@ ASSERT_POINT_FILTER_MAP(FILTER_LO_MAP);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, R, M, 1);
 ASSERT_INPUT_TILES(WinogradTile<2>);
-ASSERT_ELEMENTS(VALUES_HI, POINTS * TILES_ACROSS * PADDED_H * PADDED_C);
-ASSERT_ELEMENTS(VALUES_LO, POINTS * TILES_ACROSS * PADDED_H * PADDED_C);
-ASSERT_ELEMENTS(FILTERS_HI, POINTS * M * R * PADDED_C);
-ASSERT_ELEMENTS(FILTERS_LO, POINTS * M * R * PADDED_C);
+ASSERT_ELEMENTS(VALUES_HI, POINTS * VALUE_TILES * PADDED_H * PADDED_C);
+ASSERT_ELEMENTS(VALUES_LO, POINTS * VALUE_TILES * PADDED_H * PADDED_C);
+ASSERT_ELEMENTS(FILTERS_HI, POINTS * M * SEGMENTS * R * PADDED_C);
+ASSERT_ELEMENTS(FILTERS_LO, POINTS * M * SEGMENTS * R * PADDED_C);
 ASSERT_ELEMENTS(SUMS, POINTS * IMAGE_ROWS * PITCH);
 ASSERT_ELEMENTS(TAILS, GRID_BLOCKS * TILE_PIXELS * TILE_FILTERS);
 ASSERT_ELEMENTS(TAIL_OF, 2 * GRID_BLOCKS);

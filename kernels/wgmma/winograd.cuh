@@ -1,18 +1,22 @@
 // Winograd's minimal filtering along the rows of a layer with stride 1: fewer products, each of transformed operands.
 //
-// TILE_OUTPUTS neighbouring outputs of a row and the S taps above them are two polynomials; their product is determined
-// by its values at POINTS = TILE_OUTPUTS + S - 1 interpolation points, and so takes POINTS products instead of
-// TILE_OUTPUTS * S.  (Toom and Cook's algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980;
+// TILE_OUTPUTS neighbouring outputs of a row and the TILE_TAPS taps above them are two polynomials; their product is
+// determined by its values at POINTS = TILE_OUTPUTS + TILE_TAPS - 1 interpolation points, and so takes POINTS products
+// instead of TILE_OUTPUTS * TILE_TAPS.  (Toom and Cook's algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980;
 // Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i
 // at a / b,
 //
-//     values_i = sum over j of basis_ij d_j,  filter_i = sum over k of a^k b^(S-1-k) g_k,
+//     values_i = sum over j of basis_ij d_j,  filter_i = sum over k of a^k b^(TILE_TAPS-1-k) g_k,
 //     output_k = sum over i of a^k b^(TILE_OUTPUTS-1-k) / weight_i  filter_i values_i,
 //
 // where basis_ij are the coefficients of the polynomial that is zero at all other points, and weight_i is its value at
 // point i.  All are integers but for the quotients: with a common denominator for these, sums of integers stay exact.
 // Along the columns nothing changes: the product at each point is a convolution of columns, of R taps and C channels,
 // whose sums over taps and channels cost nothing extra.
+//
+// A filter row of more taps is cut into SEGMENTS of TILE_TAPS (nested tiles; the last is filled with zeros).  A multiple
+// of TILE_OUTPUTS taps lies between them, so segment j of a tile has the values of segment 0 of a later tile: they are
+// transformed once, and the products of all segments are one sum over runs of taps.
 //
 // One dimension, not two: the sums of the large matrix product at each point go through memory, POINTS / TILE_OUTPUTS
 // times the outputs' bytes; two dimensions square that factor.  And the errors, which grow with the numbers in these
@@ -25,19 +29,23 @@
 #include "preparation.cuh"
 
 static_assert(U == 1);
-constexpr int POINTS = TILE_OUTPUTS + S - 1;
+constexpr int POINTS = TILE_OUTPUTS + TILE_TAPS - 1;
+constexpr int SEGMENTS = (S + TILE_TAPS - 1) / TILE_TAPS;            // of a filter row
+constexpr int SEGMENT_TILES = TILE_TAPS / TILE_OUTPUTS;              // tiles from a segment to the next
 constexpr int TILES_ACROSS = (F + TILE_OUTPUTS - 1) / TILE_OUTPUTS;  // of a row of outputs
+constexpr int VALUE_TILES = TILES_ACROSS + (SEGMENTS - 1) * SEGMENT_TILES;  // of a row of transformed inputs
 constexpr int PADDED_C = (C + CHUNK - 1) / CHUNK * CHUNK;            // channels of a transformed input in memory
+static_assert(SEGMENTS == 1 || TILE_TAPS % TILE_OUTPUTS == 0);
 
 // The matrix product at each point, the Problem of warpgroups.cuh: a row for each tile of an image, those of a column
-// of tiles side by side; one run of taps, since the channels of a column's inputs follow each other.
+// of tiles side by side; a run of taps for each segment, since the channels of a column's inputs follow each other.
 struct WinogradProblem {
     static constexpr int IMAGE_ROWS = TILES_ACROSS * E, ADJACENT_ROWS = E;
-    static constexpr int RUNS = 1, RUN = R * PADDED_C;
+    static constexpr int RUNS = SEGMENTS, RUN = R * PADDED_C;
 
     static __device__ __forceinline__ int first_row(int row) { return row; }
     static __device__ __forceinline__ int first_column(int column) { return column; }
-    static __device__ __forceinline__ int rows_to(int run) { return run; }
+    static __device__ __forceinline__ int rows_to(int run) { return run * SEGMENT_TILES; }
     static __device__ __forceinline__ int columns_to(int) { return 0; }
 };
 
@@ -90,7 +98,7 @@ constexpr int exponent_above(int value)
 // The matrices, in floats that hold them exactly.  Powers of two bring values and filters at every point back into the
 // range of inputs and filters, and are removed from the outputs.
 struct Transforms {
-    float values[POINTS][POINTS], filters[POINTS][S], outputs[TILE_OUTPUTS][POINTS];
+    float values[POINTS][POINTS], filters[POINTS][TILE_TAPS], outputs[TILE_OUTPUTS][POINTS];
     float denominator;  // of all outputs
 
     constexpr Transforms() : values(), filters(), outputs(), denominator()
@@ -114,10 +122,10 @@ struct Transforms {
             const Fraction here = point_at(i);
             int most_values = 0, most_filters = 0;
             for (int j = 0; j < POINTS; ++j) most_values += magnitude(basis[i][j]);
-            for (int k = 0; k < S; ++k) most_filters += magnitude(filter_term(here, k));
+            for (int k = 0; k < TILE_TAPS; ++k) most_filters += magnitude(filter_term(here, k));
             const int values_by = exponent_above(most_values), filters_by = exponent_above(most_filters);
             for (int j = 0; j < POINTS; ++j) values[i][j] = float(basis[i][j]) / (1 << values_by);
-            for (int k = 0; k < S; ++k) filters[i][k] = float(filter_term(here, k)) / (1 << filters_by);
+            for (int k = 0; k < TILE_TAPS; ++k) filters[i][k] = float(filter_term(here, k)) / (1 << filters_by);
             for (int k = 0; k < TILE_OUTPUTS; ++k)
                 outputs[k][i] = float(raised(here.above, k) * raised(here.below, TILE_OUTPUTS - 1 - k)) *
                                 (common / weights[i]) * (1 << (values_by + filters_by));
@@ -126,7 +134,7 @@ struct Transforms {
 
     static constexpr int filter_term(Fraction point, int k)
     {
-        return raised(point.above, k) * raised(point.below, S - 1 - k);
+        return raised(point.above, k) * raised(point.below, TILE_TAPS - 1 - k);
     }
 };
 
@@ -201,13 +209,13 @@ struct WinogradTile {
 
     // Writes the values of the tiles of every row at all points: a thread has two neighbouring channels.
     __device__ __forceinline__ void write(
-        __half* const (&values)[terms]) const  // [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
+        __half* const (&values)[terms]) const  // [POINTS][N][VALUE_TILES][PADDED_H][PADDED_C]
     {
-        const size_t of_point = (size_t)gridDim.z * TILES_ACROSS * PADDED_H * PADDED_C;
+        const size_t of_point = (size_t)gridDim.z * VALUE_TILES * PADDED_H * PADDED_C;
         const int rows = min(BLOCK_ROWS, PADDED_H - first_h);
         constexpr Transforms transforms;
-        for (int i = threadIdx.x; i < rows * TILES_ACROSS * PAIRS; i += BLOCK_THREADS) {
-            const int pair = i % PAIRS, row = i / PAIRS / TILES_ACROSS, tile = i / PAIRS % TILES_ACROSS;
+        for (int i = threadIdx.x; i < rows * VALUE_TILES * PAIRS; i += BLOCK_THREADS) {
+            const int pair = i % PAIRS, row = i / PAIRS / VALUE_TILES, tile = i / PAIRS % VALUE_TILES;
             const int w = tile * TILE_OUTPUTS, c = first_c + 2 * pair;
             if (PADDED_C % BLOCK_CHANNELS != 0 && c >= PADDED_C) continue;
             const float* const from = inputs + (row * PADDED_W + w) * CHANNEL_PITCH + 2 * pair;
@@ -215,7 +223,7 @@ struct WinogradTile {
 #pragma unroll
             for (int j = 0; j < POINTS; ++j)
                 d[j] = w + j < PADDED_W ? *reinterpret_cast<const float2*>(from + j * CHANNEL_PITCH) : make_float2(0, 0);
-            const size_t place = (((size_t)n * TILES_ACROSS + tile) * PADDED_H + first_h + row) * PADDED_C + c;
+            const size_t place = (((size_t)n * VALUE_TILES + tile) * PADDED_H + first_h + row) * PADDED_C + c;
 #pragma unroll
             for (int point = 0; point < POINTS; ++point) {
                 float2 value = make_float2(0, 0);
@@ -242,25 +250,28 @@ struct WinogradTile {
 struct WinogradFilters {
     template <int terms>
     static __device__ __forceinline__ void write(const float* __restrict__ w,     // [M][C][R][S]
-                                                 __half* const (&values)[terms],  // [POINTS][M][R][PADDED_C]
+                                                 __half* const (&values)[terms],  // [POINTS][M][SEGMENTS][R][PADDED_C]
                                                  float power)
     {
         const int m = blockIdx.y, r = blockIdx.x;
         constexpr Transforms transforms;
-        for (int c = threadIdx.x; c < PADDED_C; c += BLOCK_THREADS) {
-            float g[S];
+        for (int i = threadIdx.x; i < SEGMENTS * PADDED_C; i += BLOCK_THREADS) {
+            const int c = i % PADDED_C, segment = i / PADDED_C, first_s = segment * TILE_TAPS;
+            const float* const from = w + (((size_t)m * C + c) * R + r) * S + first_s;
+            float g[TILE_TAPS];
 #pragma unroll
-            for (int s = 0; s < S; ++s) g[s] = c < C ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0;
+            for (int k = 0; k < TILE_TAPS; ++k)
+                g[k] = c < C && (S % TILE_TAPS == 0 || first_s + k < S) ? from[k] * power : 0;
 #pragma unroll
             for (int point = 0; point < POINTS; ++point) {
                 float value = 0;
 #pragma unroll
-                for (int s = 0; s < S; ++s) value += transforms.filters[point][s] * g[s];
+                for (int k = 0; k < TILE_TAPS; ++k) value += transforms.filters[point][k] * g[k];
                 __half halves[terms];
                 split(value, halves);
 #pragma unroll
                 for (int term = 0; term < terms; ++term)
-                    values[term][(((size_t)point * M + m) * R + r) * PADDED_C + c] = halves[term];
+                    values[term][((((size_t)point * M + m) * SEGMENTS + segment) * R + r) * PADDED_C + c] = halves[term];
             }
         }
     }

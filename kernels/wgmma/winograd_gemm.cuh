@@ -9,7 +9,7 @@
 // has less than a tile there, so a tile is cut in two at most; the second fragment goes to `tails`, and the output
 // transform adds it, so that no block waits for another.
 //
-// Needs: TILE_OUTPUTS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
+// Needs: TILE_OUTPUTS, TILE_TAPS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "scaling.cuh"
 #include "../common/bias.cuh"
@@ -328,9 +328,10 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
 
 // The maps of the transformed inputs, a column of the image for each tile and point, and of the transformed filters.
 #define ASSERT_VALUE_MAP(MAP) \
-    ASSERT_MAP_4(MAP, R * PADDED_C, E, TILES_ACROSS, POINTS, PADDED_C * sizeof(__half), \
-                 PADDED_H * PADDED_C * sizeof(__half), TILES_ACROSS * PADDED_H * PADDED_C * sizeof(__half)); \
+    ASSERT_MAP_4(MAP, R * PADDED_C, E, VALUE_TILES, POINTS, PADDED_C * sizeof(__half), \
+                 PADDED_H * PADDED_C * sizeof(__half), VALUE_TILES * PADDED_H * PADDED_C * sizeof(__half)); \
     ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
 #define ASSERT_POINT_FILTER_MAP(MAP) \
-    ASSERT_MAP_3(MAP, R * PADDED_C, 1, POINTS * M, R * PADDED_C * sizeof(__half), R * PADDED_C * sizeof(__half)); \
+    ASSERT_MAP_3(MAP, R * PADDED_C, SEGMENTS, POINTS * M, R * PADDED_C * sizeof(__half), \
+                 SEGMENTS * R * PADDED_C * sizeof(__half)); \
     ASSERT_BOX_3(MAP, STAGE_TAPS, 1, TILE_FILTERS)
