@@ -298,6 +298,11 @@ _RESNET_50 = (
     *(*_bottlenecks(64, 56, 64, 1), *_bottlenecks(256, 56, 128, 2)),
     *(*_bottlenecks(512, 28, 256, 2), *_bottlenecks(1024, 14, 512, 2)),
 )
+_ALEXNET = (
+    *(Conv(C=3, H=227, W=227, M=96, R=11, S=11, U=4), Conv(C=96, H=31, W=31, M=256, R=5, S=5, pad=2)),
+    *(Conv(C=256, H=15, W=15, M=384, R=3, S=3, pad=1), Conv(C=384, H=15, W=15, M=384, R=3, S=3, pad=1)),
+    Conv(C=384, H=15, W=15, M=256, R=3, S=3, pad=1),
+)
 _CONVNET_ALEXNET = (
     _padded(3, 224, 64, 11, 4, padding=2),
     *(_padded(64, 27, 192, 5), _padded(192, 13, 384, 3), _padded(384, 13, 256, 3), _padded(256, 13, 256, 3)),
@@ -351,15 +356,15 @@ WORKLOADS: dict[str, Workload] = {
     for workload in (
         Workload(
             "alexnet",
-            (
-                Conv(C=3, H=227, W=227, M=96, R=11, S=11, U=4),
-                Conv(C=96, H=31, W=31, M=256, R=5, S=5, pad=2),
-                Conv(C=256, H=15, W=15, M=384, R=3, S=3, pad=1),
-                Conv(C=384, H=15, W=15, M=384, R=3, S=3, pad=1),
-                Conv(C=384, H=15, W=15, M=256, R=3, S=3, pad=1),
-            ),
+            _ALEXNET,
             (1, 32, 128),
             "AlexNet as one tower, no groups (Purdue ECE 695, 2020)",
+        ),
+        Workload(
+            "alexnet-fused",
+            tuple(replace(layer, bias=True, relu=True) for layer in _ALEXNET),
+            _NETWORK_BATCHES,
+            "the layers of alexnet with bias and ReLU",
         ),
         Workload(
             "alexnet-2012",
@@ -415,7 +420,7 @@ WORKLOADS: dict[str, Workload] = {
                 *(Conv(C=128, H=256, W=256, M=128, R=16, S=16), Conv(C=128, H=256, W=256, M=128, R=32, S=32)),
             ),
             (1, 2, 4),
-            "benchmarks of the board conv2d_v2 of gpu-mode/reference-kernels, with 4, 4, 2 and 1 image; the last is ranked",
+            "the board conv2d_v2 of gpu-mode/reference-kernels: its benchmarks, of 4, 4, 2 and 1 image; docs/board.md",
         ),
         Workload(
             "large-filters",

@@ -1,15 +1,24 @@
 """cuDNN as a peer by NVIDIA's cudnn-frontend: a second opinion on the engine that torch's benchmark finds.
 
-``cudnn-LAYOUT-PRECISION`` is the fastest of all execution plans that cuDNN's heuristics, fallback included, propose for
-the convolution: each is built, captured in a graph and timed.  The winner is timed again, with new samples, like every
-peer.  A record names it, with the bytes of its workspace and the number of plans tried.
+``cudnn-LAYOUT-PRECISION`` is the fastest plan of all that a search finds for the convolution, with bias and ReLU in the
+same operation graph where the layer has them.  Each plan is built and timed:
+
+1. those that cuDNN's heuristics, fallback included, propose;
+2. every engine of cuDNN with its default knobs;
+3. from the fastest engine to the slowest, each knob's values in turn, the others at the best values so far.
+
+Steps 2 and 3 end after SEARCH_SECONDS; the record says so.  The winner is timed again, with new samples, like every
+peer.  A record names it, with its engine and knobs, the bytes of its workspace, the number of plans tried, and the time
+of the fastest proposed plan.
 
 ``cudnn-LAYOUT-fp32-strict`` excludes the plans that use FFT or Winograd, whose errors are bounded in terms of a tile or
 a plane and not of an output's own patch: cuDNN in the class of the ladder's strict rungs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any
 
 from alexconv.errors import LaunchError, MissingTool
@@ -22,6 +31,9 @@ from alexconv.precisions import IEEE, PRECISIONS
 from alexconv.records.store import Record
 
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
+SLOWER = 2.0  # times the fastest plan so far: a plan whose second run takes longer is not run again
+SEARCH_SECONDS = 4.0  # for engines and knobs, per convolution
+MOST_VALUES = 32  # of a knob; of more, so many in equal steps
 TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")  # as cuDNN notes them
 
 
@@ -38,6 +50,8 @@ def import_cudnn(executor: Executor) -> tuple[Any, Any]:
 class CudnnRunner(TorchRunner):
     """Turns the frontend's points into records on a GPU."""
 
+    clock = staticmethod(monotonic)
+
     def __init__(self, modules: tuple[Any, Any], executor: Any, runner: Any) -> None:
         torch, self._cudnn = modules
         super().__init__(torch, executor, runner)
@@ -50,65 +64,126 @@ class CudnnRunner(TorchRunner):
 
     def _work(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer], padded: bool) -> Work:
         peer = point.entry
-        if any(layer.conv.groups > 1 or layer.conv.relu or layer.bias is not None for layer in layers):
-            raise Skip("this peer does not support groups, bias or ReLU")
-        plans: list[Plan] = []
+        if any(layer.conv.groups > 1 for layer in layers):
+            raise Skip("this peer does not support groups")
+        found: list[tuple[Plan, Record]] = []
         operands: list[Operands] = []
         for layer in layers:
             operands.append(operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded))
-            plans.append(self._fastest(layer, operands[-1], peer))
-        about: Record = {"plans": [{"engine": plan.name, "tried": plan.tried, "ms": plan.ms} for plan in plans]}
-        about["workspace_bytes"] = max(plan.workspace_bytes for plan in plans)
+            found.append(self._fastest(layer, operands[-1], peer))
+        about: Record = {"plans": [{"engine": plan.name, "ms": plan.ms, **facts} for plan, facts in found]}
+        about["workspace_bytes"] = max(plan.workspace_bytes for plan, _ in found)
         exact = partial(exact_of, self._torch, layers, operands, point.precision)
-        return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), exact, about)
+        return Work(lambda: [plan.run() for plan, _ in found], partial(check_of, layers, point.precision), exact, about)
 
-    def _fastest(self, layer: Layer, operands: Operands, peer: Peer) -> "Plan":
-        """The fastest plan of a layer; raises LaunchError where none runs."""
-        best, tried = None, 0
-        for plan in plans_of(self._torch, self._cudnn, self._handle, layer, operands, peer):
-            tried += 1
-            plan.ms = self._tried(plan)
-            if best is None or plan.ms < best.ms:
-                best = plan
-        if best is None:
+    def _fastest(self, layer: Layer, operands: Operands, peer: Peer) -> tuple["Plan", Record]:
+        """The fastest plan of a layer, and what was tried; raises LaunchError where none runs."""
+        plans = Plans(self._torch, self._cudnn, self._handle, layer, operands, peer)
+        search = Search(self._tried)
+        for plan in plans.proposed():
+            search.add(plan)
+        proposed = search.best.ms if search.best else None
+        ended = search.through(plans, self.clock() + SEARCH_SECONDS, self.clock)
+        if search.best is None:
             raise LaunchError("cuDNN has no plan for this convolution")
-        best.tried = tried
-        return best
+        facts = {"tried": search.tried, "refused": plans.refused, "proposed_ms": proposed, "search_ended": ended}
+        return search.best, facts | {"knobs": dict(search.best.knobs)}
 
-    def _tried(self, plan: "Plan") -> float:
-        """Milliseconds of a run of a plan."""
-        torch, graph = self._torch, self._torch.cuda.CUDAGraph()
-        plan.run()
+    def _tried(self, plan: "Plan", limit: float) -> float:
+        """Milliseconds of a run of a plan; one that takes longer than ``limit`` is run twice only."""
+        torch, gpu = self._torch, self.executor.gpu
+        try:
+            plan.run()
+        except RuntimeError:  # built, but it does not run here
+            return inf
+        if (once := self._timed_runs(plan.run, 1)) > limit:
+            return once
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="relaxed"):
             plan.run()
         for _ in range(WARM_UPS):
             graph.replay()
-        times, gpu = [], self.executor.gpu
-        for _ in range(TRIES):
-            start = gpu.mark(gpu.stream)
-            for _ in range(RUNS):
-                graph.replay()
-            end = gpu.mark(gpu.stream)
-            gpu.stream.synchronize()
-            times.append(float(end.time_since(start)) / RUNS)
+        fastest = min(self._timed_runs(graph.replay, RUNS) for _ in range(TRIES))
+        gpu.stream.synchronize()
         graph.reset()
-        return min(times)
+        return fastest
+
+    def _timed_runs(self, run: Callable[[], object], runs: int) -> float:
+        """Milliseconds of one of several runs."""
+        gpu = self.executor.gpu
+        start = gpu.mark(gpu.stream)
+        for _ in range(runs):
+            run()
+        end = gpu.mark(gpu.stream)
+        gpu.stream.synchronize()
+        return float(end.time_since(start)) / runs
 
 
 class Plan:
-    """One of cuDNN's plans for a convolution; ``ms`` is its time, ``tried`` the number of plans compared."""
+    """One of cuDNN's plans for a convolution; ``ms`` is its time, once it has been tried.
 
-    def __init__(self, torch: Any, graph: Any, index: int, buffers: dict[Any, Any], y: Any, handle: Any) -> None:
-        self._graph, self._index, self._buffers, self._y, self._handle = graph, index, buffers, y, handle
+    ``knobs`` are those of a plan that the search chose, by name.
+    """
+
+    def __init__(self, torch: Any, convolution: "Convolution", index: int, knobs: Mapping[str, int]) -> None:
+        graph = convolution.graph
+        graph.build_plan_at_index(index)
+        self._convolution, self._index, self.knobs = convolution, index, knobs
         self.name = str(graph.get_plan_name_at_index(index))
         self.workspace_bytes = int(graph.get_workspace_size_plan_at_index(index))
         self._workspace = torch.empty(max(1, self.workspace_bytes), dtype=torch.uint8, device="cuda")
-        self.tried, self.ms = 0, 0.0
+        self.ms = inf
 
     def run(self) -> Any:
         """Enqueues the convolution; returns its output, which the next run overwrites."""
-        self._graph.execute_plan_at_index(self._buffers, self._workspace, self._index, handle=self._handle)
-        return self._y
+        of = self._convolution
+        of.graph.execute_plan_at_index(of.buffers, self._workspace, self._index, handle=of.handle)
+        return of.y
+
+
+class Search:
+    """The fastest plan so far, and how many were tried; ``time`` gives a plan's ms, given a limit."""
+
+    def __init__(self, time: Callable[[Plan, float], float]) -> None:
+        self._time = time
+        self.best: Plan | None = None
+        self.tried = 0
+
+    def add(self, plan: Plan) -> None:
+        """Times a plan."""
+        self.tried += 1
+        plan.ms = self._time(plan, SLOWER * self.best.ms if self.best else inf)
+        if plan.ms < (self.best.ms if self.best else inf):
+            self.best = plan
+
+    def through(self, plans: "Plans", end: float, clock: Callable[[], float]) -> bool:
+        """Steps 2 and 3 of the module's text; false if the time was up before they ended."""
+        engines: list[tuple[float, int]] = []
+        for engine in range(plans.engines):
+            if clock() > end:
+                return False
+            if plan := plans.of_engine(engine, {}):
+                self.add(plan)
+                engines.append((plan.ms, engine))
+        for ms, engine in sorted(engines):
+            fastest = ms
+            chosen: dict[Any, int] = {}
+            for knob in plans.knobs(engine):
+                for value in values_of(knob):
+                    if clock() > end:
+                        return False
+                    if plan := plans.of_engine(engine, chosen | {knob.type: value}):
+                        self.add(plan)
+                        if plan.ms < fastest:
+                            fastest, chosen = plan.ms, chosen | {knob.type: value}
+        return True
+
+
+def values_of(knob: Any) -> range:
+    """The values of a knob to try."""
+    step = max(1, knob.stride)
+    count = (knob.max_value - knob.min_value) // step + 1
+    return range(knob.min_value, knob.max_value + 1, step * -(-count // MOST_VALUES))
 
 
 def notes_to_avoid(peer: Peer) -> list[str]:
@@ -120,43 +195,100 @@ def notes_to_avoid(peer: Peer) -> list[str]:
     ]
 
 
-def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, peer: Peer) -> Iterator[Plan]:
-    """Every plan that cuDNN can build for a peer's convolution, one at a time."""
-    halves = PRECISIONS[peer.precision].dtype == "float16"
-    conv, kind = layer.conv, cudnn.data_type.HALF if halves else cudnn.data_type.FLOAT
-    memory = torch.channels_last if operands.x.is_contiguous(memory_format=torch.channels_last) else None
-    shape = operands.x.shape[0], conv.M, conv.E, conv.F
-    y = torch.empty(shape, dtype=operands.x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
-    graph = cudnn.pygraph(
-        handle=handle,
-        io_data_type=kind,
-        intermediate_data_type=cudnn.data_type.FLOAT,
-        compute_data_type=cudnn.data_type.FLOAT,
-    )
-    x_of, w_of = (
-        graph.tensor(dim=list(tensor.shape), stride=list(tensor.stride()), data_type=kind)
-        for tensor in (operands.x, operands.w)
-    )
-    y_of = graph.conv_fprop(
-        image=x_of,
-        weight=w_of,
-        pre_padding=list(operands.around),
-        post_padding=list(operands.around),
-        stride=list(conv.strides),
-        dilation=list(conv.dilation),
-        compute_data_type=cudnn.data_type.FLOAT,
-    )
-    y_of.set_output(True).set_data_type(kind).set_dim(list(y.shape)).set_stride(list(y.stride()))
-    graph.validate()
-    graph.build_operation_graph()
-    modes = cudnn.heur_mode
-    graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-    avoided = notes_to_avoid(peer)
-    graph.deselect_numeric_notes([getattr(cudnn.numerical_note, name) for name in avoided])
-    buffers = {x_of: operands.x, w_of: operands.w, y_of: y}
-    for index in range(graph.get_execution_plan_count()):
+class Convolution:
+    """An operation graph of a layer's convolution, with bias and ReLU where it has them, and its arrays."""
+
+    def __init__(self, cudnn: Any, handle: Any, layer: Layer, operands: Operands, y: Any, halves: bool) -> None:
+        conv, kind = layer.conv, cudnn.data_type.HALF if halves else cudnn.data_type.FLOAT
+        self.handle, self.y = handle, y
+        self.graph = graph = cudnn.pygraph(
+            handle=handle,
+            io_data_type=kind,
+            intermediate_data_type=cudnn.data_type.FLOAT,
+            compute_data_type=cudnn.data_type.FLOAT,
+        )
+
+        def tensor(array: Any) -> Any:
+            return graph.tensor(dim=list(array.shape), stride=list(array.stride()), data_type=kind)
+
+        x_of, w_of = tensor(operands.x), tensor(operands.w)
+        self.buffers = {x_of: operands.x, w_of: operands.w}
+        y_of = graph.conv_fprop(
+            image=x_of,
+            weight=w_of,
+            pre_padding=list(operands.around),
+            post_padding=list(operands.around),
+            stride=list(conv.strides),
+            dilation=list(conv.dilation),
+            compute_data_type=cudnn.data_type.FLOAT,
+        )
+        if operands.bias is not None:
+            bias = operands.bias.reshape(1, -1, 1, 1)
+            bias_of = tensor(bias)
+            self.buffers[bias_of] = bias
+            y_of = graph.bias(input=y_of, bias=bias_of, compute_data_type=cudnn.data_type.FLOAT)
+        if conv.relu:
+            y_of = graph.relu(input=y_of, compute_data_type=cudnn.data_type.FLOAT)
+        y_of.set_output(True).set_data_type(kind).set_dim(list(y.shape)).set_stride(list(y.stride()))
+        self.buffers[y_of] = y
+        graph.validate()
+        graph.build_operation_graph()
+
+
+class Plans:
+    """The plans that cuDNN can build for a peer's convolution, one at a time."""
+
+    def __init__(self, torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, peer: Peer) -> None:
+        self._torch, self._cudnn = torch, cudnn
+        conv, x = layer.conv, operands.x
+        memory = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else None
+        shape = x.shape[0], conv.M, conv.E, conv.F
+        y = torch.empty(shape, dtype=x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
+        halves = PRECISIONS[peer.precision].dtype == "float16"
+        self._convolution = partial(Convolution, cudnn, handle, layer, operands, y, halves)
+        self._avoided = [getattr(cudnn.numerical_note, name) for name in notes_to_avoid(peer)]
+        self._any = self._convolution()  # to ask for engines and knobs
+        self.refused = 0  # plans that do not support the shape here
+
+    def proposed(self) -> Iterator[Plan]:
+        """Those that heuristics propose."""
+        convolution, modes = self._convolution(), self._cudnn.heur_mode
+        graph = convolution.graph
+        graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+        graph.deselect_numeric_notes(self._avoided)
+        for index in range(graph.get_execution_plan_count()):
+            if plan := self._built(partial(Plan, self._torch, convolution, index, {})):
+                yield plan
+
+    @property
+    def engines(self) -> int:
+        """How many engines there are; 0 where the frontend is too old to say."""
+        graph = self._any.graph
+        return int(graph.get_engine_count()) if hasattr(graph, "get_engine_count") else 0
+
+    def knobs(self, engine: int) -> Sequence[Any]:
+        """An engine's knobs: type, smallest and largest value, and stride."""
+        knobs: Sequence[Any] = self._any.graph.get_knobs_for_engine(engine)
+        return knobs
+
+    def of_engine(self, engine: int, knobs: Mapping[Any, int]) -> Plan | None:
+        """An engine's plan with these knobs, others at their defaults; None if it is refused.
+
+        In a graph of its own: the frontend mixes up the numerical notes of plans that are added one after the other.
+        """
+
+        def plan() -> Plan:
+            convolution = self._convolution()
+            convolution.graph.create_execution_plan(engine, dict(knobs))
+            convolution.graph.deselect_numeric_notes(self._avoided)
+            return Plan(self._torch, convolution, 0, {str(knob.name): value for knob, value in knobs.items()})
+
+        return self._built(plan)
+
+    def _built(self, make: Callable[[], Plan]) -> Plan | None:
+        """A plan, or None if cuDNN refuses it: it has a note to avoid, or does not support this shape here."""
         try:
-            graph.build_plan_at_index(index)
-            yield Plan(torch, graph, index, buffers, y, handle)
-        except cudnn.cudnnGraphNotSupportedError:
-            continue  # listed, but does not support this shape here
+            return make()
+        except (self._cudnn.cudnnGraphNotSupportedError, RuntimeError):
+            self.refused += 1
+            return None

@@ -1,6 +1,8 @@
 """cuDNN's own frontend as a peer, with small stand-ins for it and for torch."""
 
 import sys
+from dataclasses import dataclass
+from enum import Enum
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,8 +17,12 @@ from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.peers import CUDNN_PEERS
 from alexconv.planning.points import PeerPoint
 
-COSTS = (4.0, 1.0, 2.0)  # ms of each plan
+COSTS = (4.0, 1.0, 2.0)  # ms of each plan that heuristics propose
 UNBUILT = 1  # the fastest on paper, which cannot be built
+ENGINES = (9.0, 3.0, 8.0)  # ms of each engine with its default knobs
+KNOBS = {"TILE": (-1.5, 0.5, -0.75), "STAGES": (0.0, 0.0)}  # what the values of a knob add, for each
+KnobType = Enum("KnobType", [*KNOBS])
+BARRED = 2  # the engine that has a note to avoid
 
 
 class Refused(Exception):
@@ -31,6 +37,12 @@ class OnDevice(Tensor):
     def stride(self) -> tuple[int, ...]:
         return tuple(step // 4 for step in self.values.strides)
 
+    def reshape(self, *shape: int) -> "OnDevice":
+        return OnDevice(self.values.reshape(shape))
+
+    def flatten(self) -> "OnDevice":
+        return self.reshape(-1)
+
     def is_contiguous(self, *, memory_format: str) -> bool:
         return False
 
@@ -39,13 +51,20 @@ class Graph:
     """As much of a frontend graph as peers use; its plans compute the same as torch's convolution."""
 
     def __init__(self, cudnn: "Cudnn", **types: object) -> None:
-        self.cudnn = cudnn
+        self.cudnn, self.chosen = cudnn, None
 
     def tensor(self, *, dim: list, stride: list, data_type: str) -> tuple:
         return "tensor", tuple(dim), tuple(stride)
 
     def conv_fprop(self, **options: object) -> "Output":
-        self.options = options
+        self.options, self.relus = options, False
+        return Output()
+
+    def bias(self, **options: object) -> "Output":
+        return Output()
+
+    def relu(self, **options: object) -> "Output":
+        self.relus = True
         return Output()
 
     def validate(self) -> None:
@@ -62,22 +81,50 @@ class Graph:
     def get_execution_plan_count(self) -> int:
         return len(self.cudnn.costs)
 
+    def get_engine_count(self) -> int:
+        return len(self.cudnn.engines)
+
+    def get_knobs_for_engine(self, engine: int) -> list["Knob"]:
+        return [
+            Knob(KnobType[name], min_value=0, max_value=2 * len(added) - 2, stride=2) for name, added in KNOBS.items()
+        ]
+
+    def create_execution_plan(self, engine: int, knobs: dict) -> None:
+        if engine == BARRED:
+            raise RuntimeError("deselected")
+        self.chosen = engine, {kind.name: value for kind, value in knobs.items()}
+
     def build_plan_at_index(self, index: int) -> None:
-        if index in self.cudnn.unbuilt:
+        if self.chosen is None and index in self.cudnn.unbuilt:
             raise Refused
 
+    @property
+    def costs(self) -> list[float]:
+        if self.chosen is None:
+            return list(self.cudnn.costs)
+        engine, knobs = self.chosen
+        return [self.cudnn.engines[engine] + sum(KNOBS[name][value // 2] for name, value in knobs.items())]
+
     def get_plan_name_at_index(self, index: int) -> str:
-        return f"eng{index}"
+        return f"eng{index}" if self.chosen is None else f"engine {self.chosen[0]}"
 
     def get_workspace_size_plan_at_index(self, index: int) -> int:
         return 100 * index
 
     def execute_plan_at_index(self, buffers: dict, workspace: Tensor, index: int, *, handle: str) -> None:
-        x, w, y = buffers.values()
+        x, w, *bias, y = buffers.values()
         terms = {name: tuple(self.options[name]) for name in ("stride", "dilation", "pre_padding", "post_padding")}
         assert terms["pre_padding"] == terms.pop("post_padding")
         terms["padding"] = terms.pop("pre_padding")
-        self.cudnn.run(x, w, y, terms, self.cudnn.costs[index])
+        self.cudnn.run((x, w, *bias), y, terms, self.relus, self.costs[index])
+
+
+@dataclass(frozen=True)
+class Knob:
+    type: KnobType
+    min_value: int
+    max_value: int
+    stride: int
 
 
 class Output:
@@ -101,23 +148,24 @@ class Cudnn:
 
     def __init__(self, torch: Torch, executor: Executor) -> None:
         self.torch, self.executor, self.notes = torch, executor, []
-        self.costs, self.unbuilt = COSTS, {UNBUILT}
+        self.costs, self.unbuilt, self.engines = COSTS, {UNBUILT}, ()
         self.set_stream = lambda *, handle, stream: None
 
     def pygraph(self, **types: object) -> Graph:
         return Graph(self, **types)
 
-    def run(self, x: Tensor, w: Tensor, y: Tensor, terms: dict, cost: float) -> None:
+    def run(self, operands: tuple[Tensor, ...], y: Tensor, terms: dict, relus: bool, cost: float) -> None:
         captured = self.torch.captured
         self.torch.captured = mine = []
-        found = self.torch.conv2d(x, w, None, **terms, groups=1)
+        x, w, *bias = operands
+        found = self.torch.conv2d(x, w, bias[0].reshape(-1) if bias else None, **terms, groups=1)
         self.torch.captured = captured
 
         def operation() -> None:
             self.executor.now += cost
             for each in mine:
                 each()
-            y.values[:] = found.values
+            y.values[:] = np.maximum(found.values, 0) if relus else found.values
 
         operation() if captured is None else captured.append(operation)
 
@@ -148,11 +196,44 @@ def test_the_fastest_plan_that_can_be_built_is_chosen_and_retimed(torch: Torch) 
     found = runner_of(torch, point()).record(point())
     assert (found["status"], found["reason"]) == ("ok", None)
     (plan,) = found["peer"]["plans"]
-    assert (plan["engine"], plan["tried"]) == ("eng2", len(COSTS) - 1)
+    assert (plan["engine"], plan["tried"], plan["refused"]) == ("eng2", len(COSTS) - 1, 1)
     assert found["peer"]["workspace_bytes"] == 200
     assert found["peer"]["frontend"] == "1.14.1"
     assert found["exact"] == {"images": 1, "wrong": 0}
     assert min(found["samples"]["kernel"]) > plan["ms"]  # plus an event's tick
+
+
+def test_every_engine_is_tried_and_then_its_knobs(torch: Torch) -> None:
+    runner = runner_of(torch, point())
+    runner._cudnn.engines = ENGINES
+    (plan,) = runner.record(point())["peer"]["plans"]
+    assert (plan["engine"], plan["search_ended"]) == ("engine 1", True)
+    assert plan["knobs"] == {"TILE": 0}, "a knob that adds nothing stays at its default"
+    assert plan["proposed_ms"] > plan["ms"]
+    engines, values = len(ENGINES) - 1, sum(map(len, KNOBS.values()))
+    assert plan["tried"] == len(COSTS) - 1 + engines + engines * values
+    assert plan["refused"] == 2, "the plan that cannot be built, and the engine with a note to avoid"
+
+
+def test_the_search_ends_when_its_time_is_up(torch: Torch) -> None:
+    runner = runner_of(torch, point())
+    runner._cudnn.engines = ENGINES
+    ticks = iter(range(100))
+    runner.clock = lambda: float(next(ticks))
+    (plan,) = runner.record(point())["peer"]["plans"]
+    assert not plan["search_ended"]
+    assert plan["tried"] < len(COSTS) - 1 + len(ENGINES) + sum(map(len, KNOBS.values()))
+
+
+def test_bias_and_relu_are_in_the_same_graph(torch: Torch) -> None:
+    fused = peer_point(batch_of("alexnet-fused", 3, 1), "cudnn-nchw-fp32")
+    found = runner_of(torch, fused).record(fused)
+    assert (found["status"], found["exact"]["wrong"]) == ("ok", 0)
+
+
+@pytest.mark.parametrize("most, values", [(4, [0, 2, 4]), (1000, [*range(0, 1001, 32)])])
+def test_a_knob_with_many_values_is_tried_in_equal_steps(most: int, values: list[int]) -> None:
+    assert [*cudnn_peers.values_of(Knob(KnobType.TILE, 0, most, 2))] == values
 
 
 @pytest.mark.parametrize(("precision", "notes"), [("fp32", ["down", "tensor cores"]), ("tf32", ["down"])])
