@@ -43,17 +43,22 @@ OUTPUT_FILTERS = 64
 
 def points(p: Problem) -> int:
     """Points at which a tile's polynomials are multiplied."""
-    return p["TILE_OUTPUTS"] + p["TILE_TAPS"] - 1
+    return p["TILE_OUTPUTS"] + tile_taps(p) - 1
+
+
+def tile_taps(p: Problem) -> int:
+    """Taps of a tile: a filter row, or a segment of it."""
+    return taps_of(p.conv, p["TILE_OUTPUTS"])
 
 
 def segments(p: Problem) -> int:
-    """Parts of a filter row, of TILE_TAPS taps each."""
-    return ceil(p.conv.S / p["TILE_TAPS"])
+    """Parts of a filter row, of a tile's taps each."""
+    return ceil(p.conv.S / tile_taps(p))
 
 
 def value_tiles(p: Problem) -> int:
     """Tiles of a row of transformed inputs: those of the outputs, and those that only further segments take."""
-    return tiles_across(p) + (segments(p) - 1) * (p["TILE_TAPS"] // p["TILE_OUTPUTS"])
+    return tiles_across(p) + (segments(p) - 1) * (tile_taps(p) // p["TILE_OUTPUTS"])
 
 
 def tiles_across(p: Problem) -> int:
@@ -66,8 +71,8 @@ def depth(conv: Conv) -> int:
     return round_up(conv.C, CHUNK)
 
 
-def usual_taps(conv: Conv, size: int) -> int:
-    """Taps of a tile of ``size`` outputs: the filter row, or the segments of it that take the fewest products."""
+def taps_of(conv: Conv, size: int) -> int:
+    """Taps of a tile of ``size`` outputs: the filter row if it fits, or the segments of it with the fewest products."""
     if size + conv.S - 1 <= MOST_POINTS:
         return conv.S
     cuts = range(size, MOST_POINTS - size + 2, size)
@@ -76,14 +81,14 @@ def usual_taps(conv: Conv, size: int) -> int:
 
 def too_few_taps(conv: Conv, size: int) -> bool:
     """Whether tiles of ``size`` outputs, or any of more than ``MOST_POINTS`` points, are too inaccurate."""
-    return LEAST_TAPS.get(size + usual_taps(conv, size) - 1, conv.K + 1) > conv.K
+    return LEAST_TAPS.get(size + taps_of(conv, size) - 1, conv.K + 1) > conv.K
 
 
 def usual_outputs(conv: Conv) -> int:
     """The tile size with the fewest products per row; of several the smallest, whose errors are smaller."""
 
     def products(size: int) -> int:
-        taps = usual_taps(conv, size)
+        taps = taps_of(conv, size)
         return ceil(conv.F / size) * ceil(conv.S / taps) * (size + taps - 1)
 
     sizes = [size for size in TILE_SIZES if not too_few_taps(conv, size)] or [min(TILE_SIZES)]
@@ -210,8 +215,6 @@ def refuses(p: Problem) -> str | None:
         return f"a stride of {p.conv.U} and filters of {p.conv.S} columns: Winograd's tiles take 1, and 2 or more"
     if points(p) > MOST_POINTS:
         return f"tiles of {p['TILE_OUTPUTS']} outputs have {points(p)} points, more than {MOST_POINTS}"
-    if segments(p) > 1 and p["TILE_TAPS"] % p["TILE_OUTPUTS"]:
-        return f"segments of {p['TILE_TAPS']} taps are no multiple of {p['TILE_OUTPUTS']} outputs"
     if (least := LEAST_TAPS.get(points(p), 0)) > p.conv.K:
         return f"tiles of {p['TILE_OUTPUTS']} outputs are accurate for {least} taps or more, not for {p.conv.K}"
     for kernel, needed in (
@@ -229,11 +232,6 @@ WINOGRAD_CONSTANTS = (
         "outputs of a Winograd tile",
         default=lambda p: usual_outputs(p.conv),
         choices=TILE_SIZES,
-    ),
-    Constant(
-        "TILE_TAPS",
-        "taps of a Winograd tile: a filter row, or a segment of it",
-        default=lambda p: usual_taps(p.conv, p["TILE_OUTPUTS"]),
     ),
     Constant("TILE_PIXELS", "rows of a tile: Winograd tiles of the batch", lambda p: TILE_PIXELS, choices=PIXEL_TILES),
     Constant("TILE_FILTERS", "filters of a tile", lambda p: usual_filters(p.conv), choices=FILTER_TILES),
@@ -309,6 +307,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
             FULL_RANGE,
         ),
         constants=WINOGRAD_CONSTANTS,
+        sizes=(("TILE_TAPS", tile_taps),),
         scratch=(SEEN, EXPONENTS, VALUES_HI, VALUES_LO, SUMS, TAILS, TAIL_OF),
         precision="fp32-tile",
         prepare=prepare_scaled(2),

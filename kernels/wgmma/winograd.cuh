@@ -2,9 +2,9 @@
 //
 // TILE_OUTPUTS neighbouring outputs of a row and the TILE_TAPS taps above them are two polynomials; their product is
 // determined by its values at POINTS = TILE_OUTPUTS + TILE_TAPS - 1 interpolation points, and so takes POINTS products
-// instead of TILE_OUTPUTS * TILE_TAPS.  (Toom and Cook's algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980;
-// Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i
-// at a / b,
+// instead of TILE_OUTPUTS * TILE_TAPS.  (Toom and Cook's algorithm, transposed; Winograd, "Arithmetic Complexity of
+// Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.)  With inputs d,
+// filter g and point i at a / b,
 //
 //     values_i = sum over j of basis_ij d_j,  filter_i = sum over k of a^k b^(TILE_TAPS-1-k) g_k,
 //     output_k = sum over i of a^k b^(TILE_OUTPUTS-1-k) / weight_i  filter_i values_i,
@@ -29,6 +29,7 @@
 #include "preparation.cuh"
 
 static_assert(U == 1);
+constexpr int TILE_TAPS = LADDER_TILE_TAPS;
 constexpr int POINTS = TILE_OUTPUTS + TILE_TAPS - 1;
 constexpr int SEGMENTS = (S + TILE_TAPS - 1) / TILE_TAPS;            // of a filter row
 constexpr int SEGMENT_TILES = TILE_TAPS / TILE_OUTPUTS;              // tiles from a segment to the next

@@ -9,7 +9,7 @@
 // has less than a tile there, so a tile is cut in two at most; the second fragment goes to `tails`, and the output
 // transform adds it, so that no block waits for another.
 //
-// Needs: TILE_OUTPUTS, TILE_TAPS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
+// Needs: TILE_OUTPUTS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "scaling.cuh"
 #include "../common/bias.cuh"
