@@ -17,6 +17,7 @@ from alexconv.records.compressed import files_in
 from alexconv.records.profiles import comparison
 from alexconv.records.store import read
 from alexconv.reports import (
+    board,
     book,
     cards,
     commands,
@@ -68,6 +69,7 @@ def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callab
 
 PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "README.md": of_files(readme.parts, "*.jsonl"),
+    "docs/board.md": lambda results: board.parts(files_in(results / "board")),
     "docs/cards.md": cards.parts,
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
@@ -78,6 +80,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/library.md": of_files(library.parts, "library/*.jsonl"),
     "docs/networks.md": of_files(networks.parts, "networks/*.jsonl"),
     "docs/own-kernels.md": of_files(course.wrapped, "course/h200-wrapped.jsonl"),
+    "docs/peers.md": lambda results: board.peers_parts(files_in(results / "peers")),
     "docs/precision.md": of_files(precision.parts, "*.jsonl"),
     "docs/predict.md": prediction.parts,
     "docs/profile.md": of_files(

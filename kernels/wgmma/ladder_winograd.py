@@ -30,6 +30,7 @@ from alexconv.shapes import Conv
 SPLIT = Operands(2, study=False)  # the epilogue stores accumulators as they are
 PRODUCTS = 3  # of hi and lo terms
 MOST_POINTS = 8
+MOST_SEGMENT = 4  # taps of a segment of a filter row: the errors of more exceed the class's guarantee
 TILE_SIZES = (2, 3, 4, 5, 6)  # outputs of a Winograd tile
 # By number of points: about how many taps an output needs for errors below those of a chain of fused multiply-adds.
 # Errors of products grow with the points' matrices, and fewer of them cancel less well.
@@ -75,7 +76,7 @@ def taps_of(conv: Conv, size: int) -> int:
     """Taps of a tile of ``size`` outputs: the filter row if it fits, or the segments of it with the fewest products."""
     if size + conv.S - 1 <= MOST_POINTS:
         return conv.S
-    cuts = range(size, MOST_POINTS - size + 2, size)
+    cuts = range(size, MOST_SEGMENT + 1, size)
     return min(cuts, key=lambda taps: ceil(conv.S / taps) * (size + taps - 1), default=conv.S)
 
 

@@ -126,7 +126,7 @@ def bound(rung: Rung, K: int, patch: np.ndarray, around: np.ndarray, w: np.ndarr
     if precision == "fp32":
         return sums * around * w + K * 2.0**-149
     if precision == "fp32-tile":
-        return 34 * (2 * K + 64) * 2.0**-24 * around * w + K * 2.0**-149
+        return 35 * (2 * K + 64) * 2.0**-24 * around * w + K * 2.0**-149
     if precision == "tf32":
         return (1.25 * 2.0**-10 + sums) * around * w + K * 2.0**-149 + cut
     return (2.0**-11 + sums) * around * w + 2.0**-25

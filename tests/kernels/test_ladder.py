@@ -25,8 +25,8 @@ ALL_LAYERS = {
     for workload in WORKLOADS.values()
     for number, layer in enumerate(workload.layers, start=1)
 }
-NETWORKS = ("vgg16", "resnet50", "convnet-benchmarks", "depthwise", "first-last")
-LAYERS = {name: layer for name, layer in ALL_LAYERS.items() if not name.startswith(NETWORKS)}
+BEYOND_STUDIES = ("vgg16", "resnet50", "convnet-benchmarks", "depthwise", "first-last", "conv2d-v2", "large-filters")
+LAYERS = {name: layer for name, layer in ALL_LAYERS.items() if not name.startswith(BEYOND_STUDIES)}
 ODD = {
     "one pixel": Conv(C=1, H=1, W=1, M=1, R=1, S=1),
     "more taps than threads": Conv(C=3, H=12, W=12, M=2, R=11, S=11),

@@ -24,7 +24,7 @@ def test_every_size_of_tile_is_exact_on_integers(size, S):
     exact(Conv(C=5, H=4, W=S + 10, M=3, R=2, S=S), 2, TILE_OUTPUTS=size)
 
 
-# Filter rows that are whole segments and not, one tile apart and three.
+# Filter rows that are whole segments and not, one tile apart and two.
 @pytest.mark.parametrize("S, size", [(32, 4), (11, 4), (9, 2)])
 def test_segments_of_a_filter_row_are_exact(S, size):
     exact(Conv(C=24, H=4, W=S + 9, M=3, R=2, S=S), 2, TILE_OUTPUTS=size)

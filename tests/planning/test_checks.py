@@ -156,7 +156,7 @@ def test_bounds_by_kind_of_data():
         assert usual.reach == 0
     assert PRECISIONS["fp32"].bound(100, ANY) == Bound(232 * 2.0**-24, 100 * 2.0**-149, 0, 2.0**127)
     assert PRECISIONS["fp32"].bound(100, WALK).factor == 76 * 2.0**-24
-    assert TILE.bound(100, ANY) == Bound(34 * 264 * 2.0**-24, 100 * 2.0**-149, 7, 2.0**127)
+    assert TILE.bound(100, ANY) == Bound(35 * 264 * 2.0**-24, 100 * 2.0**-149, 7, 2.0**127)
 
 
 def test_atomics_raise_only_the_absolute_term():
