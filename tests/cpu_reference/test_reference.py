@@ -325,7 +325,7 @@ def test_invalid_batch_sizes_are_refused(text: str) -> None:
 
 
 def test_an_unknown_workload_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="choose from alexnet, .*lenet-72-k7"):
+    with pytest.raises(UsageError, match=r"choose from alexnet, .*lenet-72-k7"):
         workload_named("vgg")
 
 
