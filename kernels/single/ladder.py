@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
-from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_shared, outside_block, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_integers, beyond_shared, outside_block, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
@@ -123,7 +123,7 @@ def refuses_unpacked(p: Problem) -> str | None:
         return f"{p.conv.C} channels exceed {MOST_PACKED}"
     if packed_steps(p) > MOST_STEPS:
         return f"{p.conv.R * p.conv.S} taps of {packed_channels(p)} channels exceed {MOST_STEPS * MMA_K}"
-    return beyond_shared(p.device, "filters and window need", packed_bytes(p))
+    return beyond_integers(p.conv) or beyond_shared(p.device, "filters and window need", packed_bytes(p))
 
 
 def packed_busy(p: Problem) -> float:
@@ -274,7 +274,7 @@ def refuses_filters(size: int) -> Callable[[Problem], str | None]:
             return f"{products_of_input(p)} taps of all filters exceed {MOST_PRODUCTS}"
         if p.conv.C * size % LANE_BYTES:
             return f"{p.conv.C} channels are no multiple of {LANE_BYTES // size}"
-        return beyond_shared(p.device, "filters and products need", filters_bytes(size)(p))
+        return beyond_integers(p.conv) or beyond_shared(p.device, "filters and products need", filters_bytes(size)(p))
 
     return reason
 

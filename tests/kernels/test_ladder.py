@@ -196,6 +196,15 @@ def test_planes_go_to_shared_memory_where_every_gpu_has_it(name: str):
     assert reason and "shared memory" in reason and str(H200.shared_per_block) in reason
 
 
+@pytest.mark.parametrize(
+    "name", [*(r.name for r in LADDER if r.family == "depthwise"), "direct-few-mma", "direct-few-filters"]
+)
+def test_images_beyond_32_bit_integers_are_refused(name: str):
+    rung = RUNGS[name]
+    conv = Conv(C=8, H=2**14, W=2**14, M=8, R=1, S=1, groups=8 if rung.family == "depthwise" else 1)
+    assert rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) == f"an image of {2**31} values exceeds {2**31 - 1}"
+
+
 def test_a_block_too_large_is_refused():
     conv = LAYERS["alexnet-1"]
     reason = RUNGS["direct"].refuses(Problem(conv, 1, RUNGS["direct"].resolve(conv, {"THREAD_OUTPUTS": 1})))
