@@ -5,7 +5,7 @@ arrays; scratch arrays are shared by all stages.  The batch is cut into pieces t
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -24,6 +24,7 @@ from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, plan_on
 from alexconv.precisions import PRECISIONS
+from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import estimate
 from alexconv.tune.measured import Request
@@ -33,6 +34,7 @@ CONTENDERS = 4  # of a stage, besides the variants of the linear kernel
 CLASSES = ("fp32", "tf32", "fp16")  # the error classes of networks
 IMAGES = "images"  # the array of the first stage's input
 ALTERNATING = ("even", "odd")  # those of outputs
+LINE_BYTES = 128  # of a cache line
 
 
 @dataclass(frozen=True)
@@ -170,12 +172,27 @@ def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder
 
 
 def prefetches(steps: Sequence[Step], precision: str, layout: str, N: int, executor: Executor) -> tuple[Step, ...]:
-    """The prefetch of the first linear layer's weights, where these are what the layer waits for."""
+    """Prefetches of filters, in the order in which they are used, up to the first linear layer's weights.
+
+    None where that layer waits for its products, not for its weights.
+    """
     own = of_stages(precision, layout)
-    linear = next((step for step in steps if step.bound.rung.path == own["linear"].path), None)
-    if linear is None:
+    until = next((n for n, step in enumerate(steps) if step.bound.rung.path == own["linear"].path), None)
+    if until is None:
         return ()
-    return (Step(linear.stage, bound_to(own["prefetch"], linear.stage, N, executor), None, linear.arrays),)
+    of_products = [step for step in steps[1 : until + 1] if isinstance(step.stage, Product)]
+    return tuple(ahead for step in of_products for ahead in _prefetch(step, own["prefetch"], N, executor))
+
+
+def _prefetch(step: Step, rung: Rung, N: int, executor: Executor) -> Iterator[Step]:
+    """The prefetches of what a step's launches read of its filters: prepared arrays, or else the filters."""
+    arrays = step.bound.prepared_bytes() or {"w": step.bound.filter_bytes()}
+    for name, nbytes in arrays.items():
+        lines = nbytes // LINE_BYTES
+        if lines:
+            shape = Conv(LINE_BYTES // np.dtype(rung.dtype).itemsize, 1, 1, lines, 1, 1)
+            stage = Product(f"{step.stage.name}-{name}", shape)
+            yield Step(stage, bound_to(rung, stage, N, executor), None, {**step.arrays, "w": step.arrays[name]})
 
 
 def used(stage: Stage, parameters: Parameters | None) -> Parameters | None:

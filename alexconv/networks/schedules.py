@@ -17,8 +17,8 @@ class Schedule:
 
     ``epilogue``: bias and ReLU in the product's epilogue; ``fused``: normalization and pooling as one kernel;
     ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
-    dependent launches; ``prefetches``: while the convolutions run, another branch of the graph prefetches weights of
-    the first linear layer, if these are what it waits for.
+    dependent launches; ``prefetches``: meanwhile another branch of the graph prefetches the convolutions' filters, and
+    weights of the first linear layer, if these are what it waits for.
     """
 
     name: str
@@ -91,7 +91,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule(
                 "prefetch",
                 "dependent",
-                "linear weights prefetched into the L2 cache while the convolutions run",
+                "filters and linear weights prefetched into the L2 cache while the convolutions run",
                 graph=True,
                 epilogue=True,
                 fused=True,

@@ -131,7 +131,7 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> tuple[Run
         ),
         rung(
             "prefetch",
-            "the first weights of a linear layer into the L2 cache",
+            "filters, or the first weights of a linear layer, into the L2 cache",
             Launch("prefetch", ("w",), lambda p: (PREFETCH_BLOCKS, 1, 1), block),
             sizes=(*sizes, ("PREFETCHED_BYTES", prefetched_bytes(itemsize))),
             constants=(L2_EIGHTHS,),

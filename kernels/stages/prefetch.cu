@@ -1,11 +1,12 @@
-// prefetch: the first weights of a linear layer into the L2 cache, while convolutions run.
+// prefetch: filters, or the first weights of a linear layer, into the L2 cache, while convolutions run.
 //
 // Technique: prefetch into L2 on a second branch of the graph.
 // Read next: stages/linear.cu.
 // Run: alexconv run --network alexnet-torchvision --precision fp16 --schedule prefetch --N 1
 //
 // With one image the convolutions wait for each other and leave the memory idle, and the linear layers then wait for
-// the memory.  As many of their weights as the cache has room for can come meanwhile.
+// the memory.  As many of their weights as the cache has room for can come meanwhile, and the filters of the later
+// convolutions, which the linear weights of the last batch have displaced.
 //
 // A block prefetches every BLOCKS-th run of THREADS lines, a thread a line of each.
 #include "../arch/prefetch.cuh"

@@ -229,7 +229,12 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     assert len(seen) == max(map(len, tried)) > 4
     assert {len(rungs) for rungs, step in zip(tried, plan.steps, strict=True) if step.stage.kind == "max-pool"} == {1}
     assert {"linear-half", "wgmma-half-whole"} <= {bound.rung.name for bound in tried[-1]}
-    assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs} | {plan.ahead[0].bound}
+    prefetched = [(step.stage.name, step.bound.macros["LADDER_PREFETCHED_BYTES"]) for step in plan.ahead]
+    assert prefetched[0] == ("conv2-filters", 2 * 192 * 64 * 5 * 5)
+    assert prefetched[-1] == ("linear6-w", executor.device.l2_bytes // 2)
+    assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs} | {
+        step.bound for step in plan.ahead
+    }
 
 
 @pytest.mark.gpu
