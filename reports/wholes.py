@@ -17,9 +17,9 @@ ONE, MANY = 1, 128  # images
 PEERS = "torch-"  # what peers' names begin with
 
 # Each made before its schedule was first measured, for an H100: microseconds of the latency with one image, and of the
-# kernels with 128.  117 MB of linear weights at 2.9 TB/s are 40; five convolutions of one image 6 each, a pooling 2.5, a
-# pass of bias and ReLU 2; a launch with its wait 12, without 6, in a graph 1.2; half of the L2 cache, 25 MB, are 9, four
-# convolutions' filters 1 each.  With 128 images: convolutions 350, linear layers 70, poolings 40, bias and ReLU 90.
+# kernels with 128.  117 MB of linear weights at 2.9 TB/s are 40; five convolutions of one image 6 each, a pooling 2.5,
+# a pass of bias and ReLU 2; a launch with its wait 12, without 6, in a graph 1.2; half of the L2 cache, 25 MB, are 9,
+# four convolutions' filters 1 each.  With 128 images: convolutions 350, linear layers 70, poolings 40, bias 90.
 PREDICTED: Mapping[str, tuple[float, float | None]] = {
     "waits": (300, 780),
     "stream": (150, 560),
