@@ -62,7 +62,7 @@ def section(measurements: Measurements) -> Section:
                 items += scaling(measurements, figure, table, Series(ALIASES[variant]))
             items += pair(tables)
     text = (
-        f"The figures of the study {ALEXNET_STUDY}, in its order and numbering: measured here, beside those published "
+        f"The figures of the study {ALEXNET_STUDY}, in its order and numbering: measured here, and as published "
         f"for its {ALEXNET_GPU}. Columns headed by a rung's name are ours; columns headed by the study's "
         "abbreviation are the study's. Speedups are over each side's own serial CPU run and include the copies. "
         "Where several runs hold a rung, its column or line comes from the run with most of its points."

@@ -78,7 +78,7 @@ def wrapped(files: Sequence[Path]) -> dict[str, str]:
     layers = sorted({layer for by_layer in times.values() for layer in by_layer})
     text = (
         f"Kernel times in ms, {point['workload']}, N = {point['N']}, {device}: `tests/sources/course.cu`, a student's"
-        " tiled kernel, beside rungs."
+        " tiled kernel, and rungs."
     )
     rows = [(f"`{rung}`", *(by_layer.get(layer) for layer in layers)) for rung, by_layer in times.items()]
     return {"wrapped": "\n".join([text, "", *markdown_table(("kernel", *(f"layer {n}" for n in layers)), rows)])}

@@ -62,7 +62,7 @@ def alexnet() -> Iterator[Item]:
 
 FIGURES = {
     "11": "coalesced or not",
-    **dict.fromkeys(("12a", "12b", "12c"), "copies beside kernels"),
+    **dict.fromkeys(("12a", "12b", "12c"), "copies and kernels"),
     **dict.fromkeys(("13a", "13b"), "speedup by layer and batch"),
     **dict.fromkeys(("14a", "15a"), "time against the batch"),
     **dict.fromkeys(("14b", "15b"), "speedup against the batch"),
@@ -76,7 +76,7 @@ def of_2018() -> Iterator[Item]:
     times, gains, counters = (f"{study}-{name}" for name in ("by-batch", "gains", "counters"))
     for name in ("Milestone 3: baseline", *(f"Optimization {number}" for number in range(1, 8))):
         yield Item(study, f"{name}, op times", "three batches, two layers", (times, gains))
-    yield Item(study, "Milestone 2, op times", "serial CPU", (times,), "the first rows: our serial C++ beside it")
+    yield Item(study, "Milestone 2, op times", "serial CPU", (times,), "the first rows: with our serial C++")
     yield Item(study, "Table 1", "grid, block, efficiencies, occupancy", (f"{study}-properties", "launches"))
     shown = {
         "1, 5, 7, 10, 13": "timelines of nvprof",

@@ -92,7 +92,7 @@ def summary_table(frontier: Frontier) -> Table | None:
         f"{INTERVAL}, N={ONE}",
     )
     used = {origin.file: origin for origin in (source, frontier.graphs) if origin}
-    title = "Five layers beside cuDNN: the fastest rung of each layer"
+    title = "Five layers, compared with cuDNN: the fastest rung of each layer"
     return Table("cudnn-summary", title, "\n".join(map(origin, used.values())), columns, rows)
 
 
@@ -148,7 +148,7 @@ def class_table(frontier: Frontier, contract: Contract) -> Table | None:
         *(f"{name}, ms" for name in contract.peers),
         *(f"than {contract.peer}", INTERVAL, "preparing filters, ms", "largest error", f"{contract.peer}'s"),
     )
-    title = f"Layer by layer beside cuDNN, N={MANY}: {contract.title}"
+    title = f"Layer by layer, compared with cuDNN, N={MANY}: {contract.title}"
     return Table(f"cudnn-{contract.name}", title, origin(source), columns, rows)
 
 
@@ -251,7 +251,7 @@ def scaling_part(frontier: Frontier) -> str:
             cells += [*(None if ms is None else ms / N * MICRO for ms in (ours, theirs)), *ratios]
         rows.append((N, *cells))
     names = [contract.name for contract in CONTRACTS]
-    columns = [text for name in names for text in (f"{name}, µs", f"cuDNN beside {name}, µs", "than cuDNN", INTERVAL)]
+    columns = [text for name in names for text in (f"{name}, µs", f"cuDNN for {name}, µs", "than cuDNN", INTERVAL)]
     return lines(("N", *columns), rows, origin(source))
 
 

@@ -186,7 +186,7 @@ def op_times(measurements: Measurements, study: str) -> Table:
         rows.append((row.study, gpu, printed_name(row), stand_in(row), row.layer, *cells))
     of_batch = [f"N={N}, {heading}" for N in batches for heading in ("study (ms)", "here (ms)", "here / study")]
     caption = (
-        "Here: medians of ms per batch; the studies: single figures. CPU rows: the studies' serial CPU beside ours. "
+        "Here: medians of ms per batch; the studies: single figures. CPU rows: the studies' serial CPU and ours. "
         + footnote(points.points, by_series=False)
     )
     columns = ("study", "GPU", "variant", "rung here", "layer", *of_batch)
@@ -431,7 +431,7 @@ def coverage(measurements: Measurements) -> Table:
     counts = ("variants", "their figures", "measured here", "like for like")
     columns = ("study", "workload", *counts, "others, and why", "runs")
     caption = (
-        "A variant counts as measured if every figure that the study printed for it has ours beside it. Serial CPU "
+        "A variant counts as measured if every figure that the study printed for it has one of ours. Serial CPU "
         "runs are not counted."
     )
     return Table("lenet-coverage", "Variants of the studies", caption, columns, rows)

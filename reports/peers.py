@@ -72,7 +72,7 @@ def section(measurements: Measurements, workload: str, frontier: Frontier | None
     """Figures and tables of a workload with peers."""
     return Section(
         "peers",
-        "Beside cuDNN and cuBLAS",
+        "Compared with cuDNN and cuBLAS",
         "Peers are cuDNN's convolution and cuBLAS's matrix product, called through torch in the same run, with the "
         "same data, and checked and timed like the rungs. The engine is the one that cuDNN's benchmark finds "
         "fastest. Ours is the fastest rung of each layer, with its fastest constants.",

@@ -59,8 +59,8 @@ ROOF, CLOCK, EMPTY, WAITING, SLOWER, CONVERTING, GAPS = (
 PARTS = {
     ROOF: "products at the highest rate and clock of the unit that multiplies, or minimum traffic where that is longer",
     CLOCK: "a clock below the highest",
-    EMPTY: "multiprocessors without a block, while the first fill and the last wave drains",
-    WAITING: "multiplying units idle beside a block",
+    EMPTY: "multiprocessors without a block, in the first fill and the last wave",
+    WAITING: "multiplying units idle while a block runs",
     SLOWER: "multiplying units busy, below their highest rate or on padding",
     CONVERTING: "other kernels",
     GAPS: "gaps between kernels",

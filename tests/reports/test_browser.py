@@ -36,6 +36,15 @@ QUIET = (
     "--disable-dev-shm-usage",
     "--enable-logging=stderr",
 )
+AXE = next(
+    (
+        path
+        for folder in ("/usr/lib/node_modules", "/usr/local/lib/node_modules")
+        if (path := Path(folder, "axe-core", "axe.min.js")).is_file()
+    ),
+    None,
+)
+DARK = re.compile(r"@media \(prefers-color-scheme: ?dark\)")
 TIME_MS = 20_000  # of the page's own clock
 PHONE, DESKTOP, WIDE = 390, 1280, 1440
 AT_ONCE = 12  # pages in one browser
@@ -211,6 +220,22 @@ const looked = page => {
   return { first, lines, instructions, second: told.textContent, last: chosen(source) };
 };
 """
+# Runs axe-core over a page, with all of it open: the rules that are broken, how often, and where first.
+JUDGED = """
+const looked = page => new Promise(done => {
+  for (const details of page.querySelectorAll("details")) {
+    details.open = true;
+    details.dispatchEvent(new Event("toggle"));
+  }
+  const script = page.createElement("script");
+  script.src = "axe.min.js";
+  script.onload = async () => {
+    const found = await page.defaultView.axe.run(page, { resultTypes: ["violations"], %(rules)s });
+    done(found.violations.map(each => [each.id, each.nodes.length, each.nodes[0].html.slice(0, 199)]));
+  };
+  page.querySelector("head, title").append(script);
+});
+"""
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
 SMALLEST_PX = 8  # 6 pt
 
@@ -303,6 +328,41 @@ def test_no_table_is_cut_on_a_wide_screen(repository_site: Path) -> None:
         cut += [(name, key) for name, page in seen.items() for key in page["cut"]]
     assert len(names) > 70 and tables > 300
     assert cut == []
+
+
+@pytest.fixture(scope="module")
+def with_axe(repository_site: Path) -> Path:
+    """The repository's site with axe-core."""
+    if AXE is None:
+        pytest.skip("no axe-core found: npm install --global axe-core@4")
+    shutil.copy(AXE, repository_site)
+    return repository_site
+
+
+def in_the_dark(site: Path, name: str) -> str:
+    """The name of a copy of a page with the colours of a dark screen."""
+    (site / "dark.css").write_text(DARK.sub("@media all", (site / "site.css").read_text()))
+    copy = site / f"dark-{name.replace('/', '-')}.htm"
+    copy.write_text(DARK.sub("@media all", (site / name).read_text().replace("site.css", "dark.css")))
+    return copy.name
+
+
+@pytest.mark.long
+def test_every_kind_of_page_is_accessible_by_light_and_dark(with_axe: Path) -> None:
+    names = ["index.html", "layer-alexnet-3.html", "lenet-72-k7.html", "ece408-2023.html", "counters.html"]
+    names += ["rung-wgmma-split.html", "rung-direct.html", "book/00-first.html"]
+    light = framed(with_axe, names, DESKTOP, JUDGED % {"rules": ""}, "axe")
+    of_colours = JUDGED % {"rules": 'runOnly: ["color-contrast"]'}
+    dark = framed(with_axe, [in_the_dark(with_axe, name) for name in names], DESKTOP, of_colours, "axe-dark")
+    assert len(light) == len(dark) == len(names)
+    assert {name: found for name, found in (light | dark).items() if found} == {}
+
+
+def test_axe_would_notice(with_axe: Path) -> None:
+    text = (with_axe / "index.html").read_text()
+    (with_axe / "faulty.htm").write_text(text.replace("</main>", '<img src="x.png"></main>'))
+    found = framed(with_axe, ["faulty.htm"], DESKTOP, JUDGED % {"rules": ""}, "faulty")["faulty.htm"]
+    assert "image-alt" in {rule for rule, _, _ in found}
 
 
 def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(

@@ -267,7 +267,7 @@ def test_cudnn_may_end_at_a_smaller_batch_than_ours(tmp_path: Path) -> None:
     assert data.largest == 512
     assert goal(data, 9, "fp32").ratio == pytest.approx(0.4 / (6.3 / 16))
     table = rows(frontier.scaling_part(data))
-    beside = [(row["N"], row["than cuDNN"], row["cuDNN beside fp16, µs"] != "–") for row in table]
+    beside = [(row["N"], row["than cuDNN"], row["cuDNN for fp16, µs"] != "–") for row in table]
     assert beside == [("128", "2.25× faster", True), ("512", "1.33× slower", True), ("2048", "–", False)]
     measured = measurements(read([tmp_path / "file-0.jsonl"]))
     assert batches_of(measured, data, "alexnet") == [128, 512]
