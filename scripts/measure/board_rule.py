@@ -14,7 +14,6 @@ Data are the board's: normal, of the ranked benchmark's seed.  docs/board.md nam
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +48,16 @@ class Board:
             return torch.randn(shape, device="cuda", generator=generator)
 
         self.x, self.w = normal(conv.x_shape(self.N)), normal(conv.w_shape())
-        with self.cudnn("ieee", deterministic=True):
-            self.due = torch.nn.functional.conv2d(self.x, self.w)
+        self.use_cudnn("ieee", deterministic=True)
+        self.due = torch.nn.functional.conv2d(self.x, self.w)
         slices = self.w.double().split(FILTERS_AT_ONCE)
         self.exact = torch.cat([torch.nn.functional.conv2d(self.x.double(), part) for part in slices], 1)
 
-    @contextmanager
-    def cudnn(self, precision: str, *, deterministic: bool = False) -> Iterator[None]:
-        """cuDNN in fp32 or tf32; deterministic as the board's reference, else the fastest of all engines."""
+    def use_cudnn(self, precision: str, *, deterministic: bool = False) -> None:
+        """Sets cuDNN to fp32 or tf32; deterministic as the board's reference, else the fastest engine."""
         cudnn = self.torch.backends.cudnn
         cudnn.conv.fp32_precision = precision
         cudnn.deterministic, cudnn.benchmark = deterministic, not deterministic
-        yield
 
     def record(self, name: str, call: Callable[[Any, Any], Any], *, timed: bool = True) -> Record:
         """A contender's outcome."""
@@ -97,11 +94,11 @@ class Board:
         """Every contender's."""
         torch, functional = self.torch, self.torch.nn.functional
         yield self.record("float64, rounded once", lambda x, w: self.exact, timed=False)
-        with self.cudnn("ieee", deterministic=True):
-            yield self.record("cuDNN fp32, deterministic: the reference", functional.conv2d)
+        self.use_cudnn("ieee", deterministic=True)
+        yield self.record("cuDNN fp32, deterministic: the reference", functional.conv2d)
         for name, precision in (("fp32", "ieee"), ("tf32", "tf32")):
-            with self.cudnn(precision):
-                yield self.record(f"cuDNN {name}, fastest engine", functional.conv2d)
+            self.use_cudnn(precision)
+            yield self.record(f"cuDNN {name}, fastest engine", functional.conv2d)
         yield self.record(
             "cuDNN tf32, nhwc",
             lambda x, w: functional.conv2d(*(v.contiguous(memory_format=torch.channels_last) for v in (x, w))),
