@@ -92,7 +92,7 @@ def winograd(rung: Rung, p: Problem) -> Chart:
     """A row of outputs, in tiles that share inputs."""
     data = {
         "outputs": p["TILE_OUTPUTS"],
-        "taps": p.conv.S,
+        "taps": ladder_winograd.tile_taps(p),
         "points": ladder_winograd.points(p),
         "row": p.conv.F,
         "tiles": ladder_winograd.tiles_across(p),

@@ -23,6 +23,8 @@ CONVS = {
 }
 EIGHT = "eight channels"  # for rungs that take none of the others
 CONVS[EIGHT] = Conv(C=8, H=9, W=9, M=20, R=3, S=3), {}
+SEGMENTS = "filter rows in segments"  # for Winograd alone
+CONVS[SEGMENTS] = Conv(C=10, H=12, W=23, M=5, R=11, S=11), {}
 REACH = 7  # columns by which a tile of fp32-tile exceeds a patch on each side
 
 
@@ -134,7 +136,9 @@ def bound(rung: Rung, K: int, patch: np.ndarray, around: np.ndarray, w: np.ndarr
 
 def takes(rung: Rung, shape: str) -> bool:
     if shape == EIGHT:
-        return not any(takes(rung, other) for other in CONVS if other != EIGHT)
+        return not any(takes(rung, other) for other in CONVS if other not in (EIGHT, SEGMENTS))
+    if shape == SEGMENTS:
+        return rung.name == "wgmma-winograd"
     conv, constants = CONVS[shape]
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, constants))) is None
 
