@@ -14,7 +14,7 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
+# again.  Not in the parts: board and peers (docs/board.md, docs/peers.md), again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
 # frontier_sanitizers.
 #
 # The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
@@ -33,7 +33,7 @@ declare -A parts=(
     [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
 )
 default="part-1 part-2 part-3 part-4"
-others="references counters timelines lenet_counters hard accuracy ${parts[library]} again cluster host tune_10000 sanitizers"
+others="references board peers counters timelines lenet_counters hard accuracy ${parts[library]} again cluster host tune_10000 sanitizers"
 others+=" frontier_sanitizers"
 status=0
 stages=""
@@ -171,6 +171,32 @@ plans() {  # cuDNN's plans one by one, through its own frontend, with and withou
     for peers in torch cudnn; do
         stage "$name-frontier-plans" --layers 2,3,4,5,1 --N 128 --rungs wgmma --precision fp32 --peers "$peers" \
             --no-baseline --seconds 0.03
+    done
+}
+
+board() {  # a public board's benchmarks, the ranked one first, its rule, and large filters
+    local classes=fp32,fp32-tile,tf32 cudnn=torch-nchw-fp32,torch-nhwc-tf32 at
+    for at in "4 1" "1,2 4" "3 2"; do
+        stage "board/$name-board" --workload conv2d-v2 --layers "${at% *}" --N "${at#* }" --rungs auto --precision "$classes" \
+            --peers "$cudnn,torch-nchw-tf32" --no-baseline --seconds 0.05
+    done
+    stage "board/$name-board" --workload conv2d-v2 --layers 4 --N 1 --rungs wgmma-split --no-baseline --seconds 0.05 \
+        --set TILE_PIXELS=128 --set TILE_FILTERS=128 --set STAGES=3
+    stage "board/$name-large" --workload large-filters --layers 1-5 --N 8 --rungs auto --precision "$classes" --peers "$cudnn" \
+        --no-baseline --seconds 0.03
+    whole "board/$name-rule" "the board's rule: not finished" "$here/scripts/measure/board_rule.py" --out
+}
+
+peers() {  # what torch picks, and the best of all of cuDNN's engines and knobs, without bias and ReLU and with them
+    local workload precision layout library
+    for workload in alexnet alexnet-fused; do
+        for precision in fp16 fp32 tf32; do
+            layout=$([[ $precision == fp16 ]] && echo nhwc || echo nchw)
+            for library in torch cudnn; do
+                stage "peers/$name-plans" --workload $workload --layers 2,3 --N 128 --rungs auto --precision $precision \
+                    --peers $library-$layout-$precision --no-baseline --seconds 0.03
+            done
+        done
     done
 }
 
