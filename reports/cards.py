@@ -5,16 +5,30 @@ from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.predict import gpu
 from alexconv.predict.accuracy import measured_points, median_ms, predictions_in
 from alexconv.predict.gpu import Gpu
 from alexconv.records.store import Record, Records, read
+from alexconv.reports.comparison import SUSTAINED
 from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.trust import headline
 
 GIGA, TERA, MEBI = 1e9, 1e12, 2**20
-N, FURTHEST = 128, 15  # images, and rows, of the tables of two GPUs
+N, FURTHEST, LOADED_LAYER = 128, 15, 2  # images, rows and a layer of the tables of two GPUs
+MEGABYTES = " MiB"
+# What h100.toml's rules said before an H100 was measured, of the parts of microbenchmarks.py on memory.
+RULES = {
+    ("read", "32"): "1: the multiprocessors' ports limit reads of L2",
+    ("read", "512"): "1.43: the data sheets' bandwidths",
+    ("store", "store_whole 8 MiB"): "1.12: L2's slices limit sectors (6/5), not lines",
+    ("store", "store_shifted 8 MiB"): "1.09: the same",
+    ("store", "store_whole 512 MiB"): "1.43: the data sheets' bandwidths",
+    ("red", "red_coalesced"): "1.20: L2's slices add",
+    ("red", "red_pairs"): "1.20: the same",
+}
 
 
 def parts(results: Path) -> dict[str, str]:
@@ -23,8 +37,15 @@ def parts(results: Path) -> dict[str, str]:
         (read([results / "h200-main-job.jsonl"]), read([results / "h100" / "main-job.jsonl"])),
         (read([results / "predicted" / "h200.jsonl"]), read([results / "predicted" / "h100-blind.jsonl"])),
     )
-    tables = {"gpus": gpus(), "families": by_family(beside, N), "furthest": furthest(beside, N)}
-    return {name: "\n".join(lines) for name, lines in tables.items()}
+    tables = {
+        "gpus": gpus(),
+        "families": by_family(beside, N),
+        "furthest": furthest(beside, N),
+        "memory": memory(results / "microbenchmarks" / "h200.jsonl", results / "h100" / "memory.jsonl"),
+        "loaded": loaded(results / "h200-frontier-sustained.jsonl", results / "h100" / "frontier-sustained.jsonl"),
+    }
+    cudnn = headline([results / "h200-frontier.jsonl"], [results / "h100" / "frontier.jsonl"])
+    return {name: "\n".join(lines) for name, lines in tables.items()} | {"cudnn": cudnn}
 
 
 def described() -> list[Gpu]:
@@ -135,3 +156,42 @@ def furthest(points: Sequence[Beside], N: int) -> Iterator[str]:
     ]
     columns = ("rung", "layer", "H200, ms", "H100, ms", "H100 over H200", "predicted", "limit, by the model")
     return iter(markdown_table(columns, rows))
+
+
+def memory(first: Path, second: Path) -> Iterator[str]:
+    """The times of microbenchmarks on an H100 over an H200's, beside what the rules of the blind predictions said."""
+    ours, theirs = (_microbenchmarks(file) for file in (first, second))
+    rows: list[tuple[Cell, ...]] = []
+    for (kind, kernel), rule in RULES.items():
+        times = [_seconds(figures[kind][kernel]) for figures in (ours, theirs)]
+        rows.append((f"{kind}, {kernel}{MEGABYTES if kind == 'read' else ''}", f"{times[1] / times[0]:.2f}", rule))
+    return iter(markdown_table(("kernel", "H100's time over H200's", "by the rule"), rows))
+
+
+def _microbenchmarks(file: Path) -> Record:
+    return next(header for header in read([file]).headers.values() if header["type"] == "microbenchmarks")
+
+
+def _seconds(figure: Any) -> float:
+    """A kernel's seconds, or those of a byte where its rate is on record."""
+    return float(figure["seconds"]) if isinstance(figure, dict) else 1 / float(figure)
+
+
+def loaded(first: Path, second: Path) -> Iterator[str]:
+    """Rested and sustained times of layer 2 on both cards, with clock and power under load."""
+    rows: list[tuple[Cell, ...]] = []
+    ours, theirs = (_of_layer(file, LOADED_LAYER) for file in (first, second))
+    for name in (name for name in ours if name in theirs):
+        both = []
+        for record in (ours[name], theirs[name]):
+            rested, sustained = (median(record["samples"][figure]) for figure in ("kernel", SUSTAINED))
+            health = record["health"][-1]
+            both += [f"{rested:.3g} / {sustained:.3g}", health["sm_clock_mhz"], round(health["power_w"])]
+        rows.append((name, *both))
+    columns = [f"{card} {what}" for card in ("H200", "H100") for what in ("rested / sustained, ms", "MHz", "W")]
+    return iter(markdown_table(("rung or peer", *columns), rows))
+
+
+def _of_layer(file: Path, layer: int) -> dict[str, Record]:
+    timed = (record for record in read([file]).latest() if record["point"]["layer"] == layer)
+    return {record["point"]["rung"]: record for record in timed if SUSTAINED in record.get("samples", {})}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from math import fsum, inf, nan
 from pathlib import Path
@@ -14,7 +14,7 @@ from statistics import median
 from alexconv.records.compressed import files_in
 from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
-from alexconv.reports.comparison import CONTRACTS, MANY, Source, gather
+from alexconv.reports.comparison import CONTRACTS, MANY, Contract, Source, gather
 from alexconv.reports.elements import Cell, markdown_table
 
 AGAIN = "again"  # in the record of a candidate that was run again after it was chosen
@@ -44,18 +44,24 @@ def parts(results: Path) -> dict[str, str]:
     }
 
 
-def headline(files: Sequence[Path]) -> str:
-    """The five layers over cuDNN in its faster layout, on each card that timed them, and how long its points took."""
-    rows: list[tuple[Cell, ...]] = []
+def headline(*groups: Sequence[Path]) -> str:
+    """The five layers over cuDNN in its faster layout, on each card that timed them, and how long its points took.
+
+    The files of a group are of one GPU model.
+    """
     contracts = [contract for contract in CONTRACTS if contract.precision.peer == contract.name]
+    rows = [row for files in groups for row in _ratios(files, contracts)]
+    columns = ("card", *(contract.name for contract in contracts), "minutes", "records")
+    return "\n".join(markdown_table(columns, rows))
+
+
+def _ratios(files: Sequence[Path], contracts: Sequence[Contract]) -> Iterator[tuple[Cell, ...]]:
     for source in gather(files).sources:
         pairs = [(source.sum_of(contract, MANY), source.faster_layouts(contract, MANY)) for contract in contracts]
         ratios = [faster(theirs / ours) for ours, theirs in pairs if ours and theirs]
         if len(ratios) == len(contracts):
             card = source.cards[source.points[0].record["device"]]
-            rows.append((card, *ratios, minutes(source), f"`{source.file}`"))
-    columns = ("card", *(contract.name for contract in contracts), "minutes", "records")
-    return "\n".join(markdown_table(columns, rows))
+            yield (card, *ratios, minutes(source), f"`{source.file}`")
 
 
 def minutes(source: Source) -> float:

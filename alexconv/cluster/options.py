@@ -9,12 +9,12 @@ BLOCK_BYTES = 8 << 30  # of images that a worker holds at a time
 REFUSALS = (
     Refusal(
         lambda options: bool(options.shards),
-        ("shard", "peers", "together", "mix", "predict", "exclusive", "mixed", "json", "dry_run"),
+        ("shard", "peers", "together", "mix", "predict", "exclusive", "mixed", "json", "dry_run", "gpu"),
         "not with --shards",
     ),
     Refusal(
         lambda options: bool(options.cluster),
-        ("shard", "device", "host_build", "ladder", "kernel", "predict"),
+        ("shard", "device", "host_build", "ladder", "kernel", "predict", "gpu"),
         "not with --cluster",
     ),
     Refusal(

@@ -13,6 +13,8 @@ from alexconv.records.compressed import files_in
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 
+H100 = Path("h100", "main-job.jsonl")
+
 
 def known_pairs(results: Path) -> list[Pair]:
     """Measured points of a checkout's ``results`` with their predictions."""
@@ -24,7 +26,7 @@ def parts(results: Path) -> dict[str, str]:
     folder = results / "predicted"
     known = known_pairs(results)
     blind = pairs(read([folder / "blind-measured.jsonl"]), read([folder / "blind.jsonl"]))
-    on_h100 = read(files_in(results / "h100"))
+    on_h100 = read([results / H100])
     h100 = pairs(on_h100, read([folder / "h100-blind.jsonl"]))
     again = pairs(on_h100, read([folder / "h100-blind.jsonl", folder / "h100.jsonl"]))
     tables = {

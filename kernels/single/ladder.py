@@ -5,7 +5,16 @@ from dataclasses import replace
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
-from alexconv.kernels.geometry import AMPERE, FLOAT, HALF, beyond_integers, beyond_shared, outside_block, round_up
+from alexconv.kernels.geometry import (
+    AMPERE,
+    FLOAT,
+    HALF,
+    TURING,
+    beyond_integers,
+    beyond_shared,
+    outside_block,
+    round_up,
+)
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
@@ -409,7 +418,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
             ),
         ),
         refuses=refuses_wide,
-        min_capability=AMPERE,
+        min_capability=TURING,
         takes=tuple(FEATURES),
         time=Time(group_busy, values(FLOAT, FLOAT)),
     ),
@@ -455,7 +464,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_unpacked,
         precision="fp16",
         layout="nhwc",
-        min_capability=AMPERE,
+        min_capability=TURING,
         tensor_factors="fp16",
         takes=UNGROUPED,
         time=Time(packed_busy, values(HALF, HALF), fixed=TILE),
@@ -482,7 +491,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_filters(HALF),
         precision="fp16",
         layout="nhwc",
-        min_capability=AMPERE,
+        min_capability=TURING,
         tensor_factors="fp16",
         takes=UNGROUPED,
         time=filters_time(HALF, 150.0),

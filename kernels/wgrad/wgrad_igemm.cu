@@ -2,7 +2,7 @@
 //
 // Technique: implicit GEMM for wgrad; block, warp and register tiling; register double buffering; split-K over images and
 // pixels with an ordered reduction; blocked summation.
-// Read next: wgrad/operands.cuh (K tiles, loads), igemm/implicit_gemm.cuh (fragments), then wgrad/wgrad_mma_tf32.cu.
+// Read next: wgrad/operands.cuh (K tiles, loads), igemm/implicit_gemm.cuh (fragments, accumulators).
 // Run: alexconv run --rungs wgrad-igemm --layers 2
 //
 // Parent: wgrad-matmul, which writes and reads the unrolled input, and reads two values from shared memory for every
