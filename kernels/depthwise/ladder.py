@@ -24,9 +24,10 @@ MOST_SUMS = 64  # of a thread, in registers
 THREADS_BUSY = 512  # of a multiprocessor, below which strips are shorter
 VECTOR_BYTES = 16  # that an instruction moves at most
 RATE = 90.0  # instructions of a multiprocessor's threads per cycle
-EXTRA, EXTRA_OF_PLANES = 8, 25  # instructions of an output besides its multiply-adds, of strips and of planes
+OF_LOAD, OF_TAP = 4, 6  # instructions for a load with its test and conversion; for a tap, lanes of which lie apart
+OF_OUTPUT, OF_PLANES_OUTPUT = 4, 12  # instructions of an output besides its multiply-adds, of strips and of planes
 ROWS_SLOWER = 1.05  # rows of a strip are loaded again for the strip below, planes once
-SECTORS, WAVEFRONT = 4, 3  # wavefronts of a warp's vectors that follow each other; cycles of the L1 cache for one
+SECTORS, WAVEFRONT = 4, 2  # wavefronts of a warp's vectors that follow each other; cycles of the L1 cache for one
 
 
 def multiplier(p: Problem) -> int:
@@ -226,31 +227,67 @@ def refuses_planes(size: int) -> Callable[[Problem], str | None]:
     return reason
 
 
+def span(p: Problem) -> int:
+    """Columns of a thread's window."""
+    return (p["TILE_COLUMNS"] - 1) * p.conv.strides[1] + p.conv.S
+
+
+def window_rows(p: Problem) -> int:
+    """Rows of a thread's window."""
+    return (p["TILE_ROWS"] - 1) * p.conv.U + p.conv.R
+
+
+def vectors_of_row(p: Problem) -> int:
+    """Loads of a row of a window, of vectors that begin at a multiple of their size."""
+    return ceil(span(p) / p["VECTOR"]) + (p["VECTOR"] > 1)
+
+
 def strip_time(
     size: int,
     grid: Callable[[Problem], Dims],
+    threads: Callable[[Problem], int],
+    loads: Callable[[Problem], int],
+    filters: Callable[[Problem], int] = lambda p: 1,
     wavefronts: Callable[[Problem], float] = lambda p: 0.0,
-    extra: int = EXTRA,
+    of_output: int = OF_OUTPUT,
 ) -> Time:
-    """The time of a rung whose values have ``size`` bytes: of its instructions, the L1 cache, or its bytes."""
+    """The time of a rung whose values have ``size`` bytes: of its instructions, the L1 cache, or its bytes.
+
+    ``loads``: of a row of a thread's window; ``filters``: of a thread; ``of_output``: instructions besides.
+    """
 
     def busy(p: Problem) -> float:
-        conv, (blocks, _, _) = p.conv, grid(p)
-        rows, columns = round_up(conv.E, p["TILE_ROWS"]), round_up(conv.F, p["TILE_COLUMNS"])
-        instructions = p.N * conv.M * rows * columns * (conv.R * conv.S + extra) / RATE
+        taps, (blocks, _, _) = p.conv.R * p.conv.S, grid(p)
+        outputs = p["TILE_ROWS"] * p["TILE_COLUMNS"] * filters(p)
+        of_thread = outputs * (taps + of_output) + OF_LOAD * window_rows(p) * loads(p) + OF_TAP * taps
         of_each = ceil(blocks / p.device.multiprocessors)
-        return max(instructions, wavefronts(p)) / blocks * of_each / CLOCK
+        return max(p.N * threads(p) * of_thread / RATE, wavefronts(p)) / blocks * of_each / CLOCK
 
     return Time(busy, values(size, size))
 
 
 def row_wavefronts(p: Problem) -> float:
     """Cycles of the L1 cache for loads along rows: of a narrow plane the lanes of a warp read many rows."""
-    conv, vector = p.conv, p["VECTOR"]
-    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.R
-    span = (p["TILE_COLUMNS"] - 1) * conv.strides[1] + conv.S
-    lanes = min(WARP, ceil(conv.F / p["TILE_COLUMNS"]))
-    return p.N * of_planes(p) / WARP * rows * ceil(span / vector) * WAVEFRONT * max(SECTORS, WARP / lanes)
+    lanes = min(WARP, ceil(p.conv.F / p["TILE_COLUMNS"]))
+    loads = p.N * of_planes(p) / WARP * window_rows(p) * ceil(span(p) / p["VECTOR"])
+    return loads * WAVEFRONT * max(SECTORS, WARP / lanes)
+
+
+def rows_time(size: int) -> Time:
+    """The time of a rung with vectors along rows."""
+    time = strip_time(size, strip_grid(of_planes), of_planes, vectors_of_row, wavefronts=row_wavefronts)
+    return replace(time, slower=ROWS_SLOWER)
+
+
+def channels_time(size: int) -> Time:
+    """The time of a rung with vectors along channels."""
+    return strip_time(size, strip_grid(of_channels), of_channels, span, filters=lambda p: p["VECTOR"])
+
+
+def planes_time(size: int) -> Time:
+    """The time of a rung with planes in shared memory."""
+    time = strip_time(size, planes_grid, of_planes, span, of_output=OF_PLANES_OUTPUT)
+    return replace(time, fixed=TILE)
 
 
 STRIP_OF_CHANNELS = (
@@ -292,7 +329,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         constants=strip_of_rows(lambda p: 2 if p.conv.R * p.conv.S <= FEW_TAPS else 4),
         refuses=refuses_rows(FLOAT),
         takes=TAKES,
-        time=replace(strip_time(FLOAT, strip_grid(of_planes), row_wavefronts), slower=ROWS_SLOWER),
+        time=rows_time(FLOAT),
     ),
     Rung(
         "depthwise-window-half",
@@ -308,7 +345,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_rows(HALF),
         precision="fp16",
         takes=TAKES,
-        time=replace(strip_time(HALF, strip_grid(of_planes), row_wavefronts), slower=ROWS_SLOWER),
+        time=rows_time(HALF),
     ),
     Rung(
         "depthwise-channels",
@@ -324,7 +361,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_channels(FLOAT),
         layout="nhwc",
         takes=TAKES,
-        time=strip_time(FLOAT, strip_grid(of_channels)),
+        time=channels_time(FLOAT),
     ),
     Rung(
         "depthwise-channels-half",
@@ -343,7 +380,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         precision="fp16",
         layout="nhwc",
         takes=TAKES,
-        time=strip_time(HALF, strip_grid(of_channels)),
+        time=channels_time(HALF),
     ),
     Rung(
         "depthwise-planes",
@@ -366,7 +403,7 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         constants=strip_of_plane(FLOAT),
         refuses=refuses_planes(FLOAT),
         takes=TAKES,
-        time=replace(strip_time(FLOAT, planes_grid, extra=EXTRA_OF_PLANES), fixed=TILE),
+        time=planes_time(FLOAT),
     ),
     Rung(
         "depthwise-planes-half",
@@ -390,6 +427,6 @@ DEPTHWISE_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_planes(HALF),
         precision="fp16",
         takes=TAKES,
-        time=replace(strip_time(HALF, planes_grid, extra=EXTRA_OF_PLANES), fixed=TILE),
+        time=planes_time(HALF),
     ),
 )
