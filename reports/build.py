@@ -78,7 +78,9 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
     "docs/frontier.md": of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl"),
     "docs/hazards.md": of_files(hazards.parts, "hazard-mutants.json", "hazard-sanitizers.json"),
-    "docs/laptop.md": of_files(laptop.parts, "predicted/*.jsonl", SCREENS["run-host"]),
+    "docs/laptop.md": of_files(
+        laptop.parts, "predicted/*.jsonl", "h*/first-result.jsonl", SCREENS["run-gpu"], SCREENS["run-host"]
+    ),
     "docs/library.md": lambda results: {
         **of_files(library.parts, "library/*.jsonl")(results),
         **of_files(choices.parts, "choices/*.jsonl")(results),

@@ -5,6 +5,7 @@ from math import fsum
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER
+from alexconv.messages import plural
 from alexconv.predict.gpu import load
 from alexconv.predict.ladder import PredictedTime, predicted_ladder
 from alexconv.predict.predictions import TYPE
@@ -21,7 +22,7 @@ COLUMNS = ("card", "rungs", LADDER[0].name, RUNG, *(f"best {name}" for name in C
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The part of the page: a row for each card that has predictions of the main job, and what the job took."""
+    """The part of the page: a row for each card that has predictions of the main job, and what runs took."""
     predictions = [path for path in files if path.parent.name == PREDICTED]
     jobs = [path for path in files if path not in predictions]
     text = (
@@ -29,7 +30,12 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         "card runs on every layer.  [Predictions](predict.md) of a card that nobody has measured may be further off "
         "than those that were compared.  Copies between host and card come on top."
     )
-    return {"expected": "\n".join([text, "", *markdown_table(COLUMNS, rows(read(predictions))), "", *map(took, jobs)])}
+    table = markdown_table(COLUMNS, rows(read(predictions)))
+    return {
+        "expected": "\n".join(
+            [text, "", *table, "", "How long AlexNet's five layers took, from empty caches:", "", *map(took, jobs)]
+        )
+    }
 
 
 def rows(predictions: Records) -> list[tuple[Cell, ...]]:
@@ -63,8 +69,11 @@ def best(of_rung: dict[str, float], precision: str) -> float | None:
 
 
 def took(path: Path) -> str:
-    """How long a run of the main job took, where."""
-    headers = list(read([path]).headers.values())
+    """What a run took, from the start of its process, and where."""
+    records = read([path])
+    headers = list(records.headers.values())
     end, host, device = (next(line for line in headers if line["type"] == kind) for kind in ("end", "host", "device"))
-    where = device.get("name") or f"a CPU with {host['cores']} cores"
-    return f"The main job took {end['seconds']:.0f} s on {where} (`results/{path.parent.name}/{path.name}`)."
+    where = device.get("name") or f"a CPU with {plural(host['cores'], 'core')}"
+    rungs = len({record["point"]["rung"] for record in records.points})
+    images = plural(records.points[0]["point"]["N"], "image")
+    return f"* {plural(rungs, 'rung')}, {images}, on {where}: {end['seconds']:.0f} s"
