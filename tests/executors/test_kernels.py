@@ -123,6 +123,9 @@ class Pycuda:
     class Stream:
         handle = 7
 
+    def get_driver_version(self):
+        return 13000
+
     def mem_alloc(self, nbytes):
         return 1 << 20
 
@@ -143,6 +146,7 @@ def pycuda(monkeypatch):
     made = Pycuda()
     monkeypatch.setattr(device, "import_driver", lambda: made)
     monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
+    monkeypatch.setattr(cuda.nvcc, "capabilities", lambda: ((9, 0),))
     monkeypatch.setattr(cuda.nvcc, "compile_cubin", lambda path, macros, arch: path.name.encode())
     return made
 
