@@ -26,8 +26,8 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     predictions = [path for path in files if path.parent.name == PREDICTED]
     jobs = [path for path in files if path not in predictions]
     text = (
-        f"Predicted, not measured: kernels of AlexNet's five layers, {MANY} images, in ms; *rungs* are those that the "
-        "card runs on every layer.  [Predictions](predict.md) of a card that nobody has measured may be further off "
+        f"Predicted, not measured: kernels of AlexNet's five layers, {MANY} images, in ms; *rungs* is how many are "
+        "predicted on every layer.  [Predictions](predict.md) of a card that nobody has measured may be further off "
         "than those that were compared.  Copies between host and card come on top."
     )
     table = markdown_table(COLUMNS, rows(read(predictions)))
