@@ -3,7 +3,8 @@
 // first calls of a shape while its rung compiles.  No rung uses it.
 //
 // convolve_tiles: implicit GEMM on CUDA cores.  A block computes TILE filters of a group at TILE output pixels of the
-// batch, TAPS taps at a time through shared memory; a thread has SIDE x SIDE accumulators in fp32.
+// batch, TAPS taps at a time through shared memory; a thread has SIDE x SIDE accumulators in fp32.  Where a tap lies takes
+// several divisions, as no size is known: one thread of the block finds it, a stage ahead, for all that load it.
 // convolve_each: a thread per output, for groups with few filters (depthwise).
 // finish: adds the bias to outputs and applies ReLU, in place, for rungs that do not.
 #if ELEMENT_BYTES == 2
@@ -40,6 +41,19 @@ __device__ __forceinline__ float input(const Shape& shape, const Element* plane,
     return inside ? float(plane[h * shape.x.h + w * shape.x.w]) : 0.0f;
 }
 
+// Where a tap of a filter lies: elements from the first tap, in the input and among the filters; rows and columns.
+struct Tap {
+    long long of_image, of_filter;
+    int row, column;
+
+    __device__ __forceinline__ static Tap at(const Shape& shape, int k)
+    {
+        const int R = shape.R, S = shape.S, s = k % S, rows = k / S, r = rows % R, c = rows / R;
+        return {c * shape.x.c, c * shape.w.c + r * shape.w.h + s * shape.w.w, r * (int)shape.apart_r,
+                s * (int)shape.apart_s};
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     convolve_tiles(const Element* __restrict__ x,     // [N][groups C][H][W]
                    const Element* __restrict__ w,     // [groups M][C][R][S]
@@ -48,7 +62,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                    Shape shape)
 {
     __shared__ float inputs[TAPS][TILE], filters[TAPS][TILE + 4];  // rows of filters stay aligned to 16 bytes
-    const int t = threadIdx.x, M = shape.M, R = shape.R, S = shape.S, taps = shape.C * R * S;
+    __shared__ Tap places[2][TAPS];                                // of this stage and of the next
+    const int t = threadIdx.x, M = shape.M, taps = shape.C * shape.R * shape.S;
     const long long plane = shape.E * shape.F, pixels = shape.N * plane;
     const int filter_tiles = (M + TILE - 1) / TILE;
     const long long pixel_tile = blockIdx.x / filter_tiles;
@@ -65,19 +80,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     float sums[SIDE][SIDE] = {};
     const int row = t / (TILE / SIDE) * SIDE, column = t % (TILE / SIDE) * SIDE;
-    for (int first = 0; first < taps; first += TAPS) {
+    if (t < TAPS) places[0][t] = Tap::at(shape, t);
+    __syncthreads();  // the first stage's places are complete
+    for (int first = 0, stage = 0; first < taps; first += TAPS, stage ^= 1) {
         for (int i = t / TILE; i < TAPS; i += THREADS / TILE) {
-            const int k = first + i, c = k / (R * S), r = k / S % R, s = k % S;
-            inputs[i][t % TILE] = valid && k < taps ? input(shape, image + c * shape.x.c, h + r * (int)shape.apart_r,
-                                                            v + s * (int)shape.apart_s)
-                                                    : 0.0f;
+            const Tap tap = places[stage][i];
+            const bool present = valid && first + i < taps;
+            inputs[i][t % TILE] = present ? input(shape, image + tap.of_image, h + tap.row, v + tap.column) : 0.0f;
         }
+        const long long of_filter = places[stage][t % TAPS].of_filter;
         for (int i = t / TAPS; i < TILE; i += THREADS / TAPS) {
-            const int k = first + t % TAPS, c = k / (R * S), r = k / S % R, s = k % S, m = first_m + i;
-            filters[t % TAPS][i] =
-                m < M && k < taps ? float(w[m * shape.w.n + c * shape.w.c + r * shape.w.h + s * shape.w.w]) : 0.0f;
+            const int m = first_m + i;
+            const bool present = m < M && first + t % TAPS < taps;
+            filters[t % TAPS][i] = present ? float(w[m * shape.w.n + of_filter]) : 0.0f;
         }
-        __syncthreads();  // the stage is complete
+        if (t < TAPS) places[stage ^ 1][t] = Tap::at(shape, first + TAPS + t);
+        __syncthreads();  // the stage, and the next one's places, are complete
+#pragma unroll
         for (int k = 0; k < TAPS; ++k)
             for (int i = 0; i < SIDE; ++i)
                 for (int j = 0; j < SIDE; ++j) sums[i][j] += filters[k][row + i] * inputs[k][column + j];
