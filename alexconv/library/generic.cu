@@ -121,14 +121,24 @@ struct Output {
 
     __device__ Output(const Shape& shape, long long i)
     {
-        const long long filters = shape.groups * shape.M;
+        if (i >> 32)
+            divide(shape, i);
+        else
+            divide(shape, unsigned(i));  // in a quarter of the time
+    }
+
+    template <class Index>
+    __device__ __forceinline__ void divide(const Shape& shape, Index i)
+    {
+        const Index filters = shape.groups * shape.M, E = shape.E, F = shape.F;
         const bool channels_last = shape.y.c < shape.y.w;
         if (channels_last) m = i % filters, i /= filters;
-        f = i % shape.F, i /= shape.F;
-        e = i % shape.E, i /= shape.E;
+        f = i % F, i /= F;
+        e = i % E, i /= E;
         if (!channels_last) m = i % filters, i /= filters;
         n = i;
     }
+
     __device__ long long place(const Shape& shape) const
     {
         return n * shape.y.n + m * shape.y.c + e * shape.y.h + f * shape.y.w;
