@@ -267,9 +267,11 @@ class Plans:
         return int(graph.get_engine_count()) if hasattr(graph, "get_engine_count") else 0
 
     def knobs(self, engine: int) -> Sequence[Any]:
-        """An engine's knobs: type, smallest and largest value, and stride."""
-        knobs: Sequence[Any] = self._any.graph.get_knobs_for_engine(engine)
-        return knobs
+        """An engine's knobs: type, smallest and largest value, and stride; none that this frontend does not know."""
+        try:
+            return list(self._any.graph.get_knobs_for_engine(engine))
+        except (RuntimeError, ValueError):
+            return []
 
     def of_engine(self, engine: int, knobs: Mapping[Any, int]) -> Plan | None:
         """An engine's plan with these knobs, others at their defaults; None if it is refused.
@@ -289,6 +291,6 @@ class Plans:
         """A plan, or None if cuDNN refuses it: it has a note to avoid, or does not support this shape here."""
         try:
             return make()
-        except (self._cudnn.cudnnGraphNotSupportedError, RuntimeError):
+        except (self._cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError):
             self.refused += 1
             return None

@@ -22,6 +22,7 @@ UNBUILT = 1  # the fastest on paper, which cannot be built
 ENGINES = (9.0, 3.0, 8.0)  # ms of each engine with its default knobs
 KNOBS = {"TILE": (-1.5, 0.5, -0.75), "STAGES": (0.0, 0.0)}  # what the values of a knob add, for each
 KnobType = Enum("KnobType", [*KNOBS])
+REFUSED_STAGES = 2  # a value in the range of its knob
 BARRED = 2  # the engine that has a note to avoid
 
 
@@ -92,6 +93,8 @@ class Graph:
     def create_execution_plan(self, engine: int, knobs: dict) -> None:
         if engine == BARRED:
             raise RuntimeError("deselected")
+        if knobs.get(KnobType.STAGES) == REFUSED_STAGES:
+            raise ValueError("no such value")
         self.chosen = engine, {kind.name: value for kind, value in knobs.items()}
 
     def build_plan_at_index(self, index: int) -> None:
@@ -210,9 +213,9 @@ def test_every_engine_is_tried_and_then_its_knobs(torch: Torch) -> None:
     assert (plan["engine"], plan["search_ended"]) == ("engine 1", True)
     assert plan["knobs"] == {"TILE": 0}, "a knob that adds nothing stays at its default"
     assert plan["proposed_ms"] > plan["ms"]
-    engines, values = len(ENGINES) - 1, sum(map(len, KNOBS.values()))
+    engines, values = len(ENGINES) - 1, sum(map(len, KNOBS.values())) - 1
     assert plan["tried"] == len(COSTS) - 1 + engines + engines * values
-    assert plan["refused"] == 2, "the plan that cannot be built, and the engine with a note to avoid"
+    assert plan["refused"] == 1 + 1 + engines, "a plan, the engine with a note to avoid, a value of each engine's knob"
 
 
 def test_the_search_ends_when_its_time_is_up(torch: Torch) -> None:
