@@ -145,7 +145,8 @@ def packed_busy(p: Problem) -> float:
 
 VECTOR, THREAD_ROWS = 4, 2  # columns and rows of a thread's outputs of a narrow group
 USUAL_THREADS, MOST_WINDOWS = 256, 48 * 1024  # of a block, at most by default: threads, bytes of windows
-MOST_BLOCK_GROUPS, USUAL_BLOCKS = 8, 8  # groups of a block at most; blocks of a multiprocessor that come first
+GROUP_ROWS = tuple(range(THREAD_ROWS, 33, THREAD_ROWS))  # of a block's outputs
+BLOCK_GROUPS, USUAL_BLOCKS = (1, 2, 4, 8), 8  # groups of a block; blocks of a multiprocessor that come first
 USUAL_STAGES = 3  # windows of channels
 MOST_FILTER_TAPS = 49  # of a channel: they are unrolled
 GROUP_RATE = 60.0  # multiply-adds per cycle of a multiprocessor
@@ -177,6 +178,7 @@ def group_rows(p: Problem) -> int:
     """Rows of a block by default: as many as it has threads and room for, in equal tiles, but a block everywhere."""
     across, of_filters = group_threads(p.conv)
     rows = THREAD_ROWS * max(1, min(USUAL_THREADS // (across * of_filters), ceil(p.conv.E / THREAD_ROWS)))
+    rows = min(rows, max(GROUP_ROWS))
 
     def too_large() -> bool:
         return USUAL_STAGES * window_bytes(p.having(TILE_ROWS=rows)) > MOST_WINDOWS
@@ -192,8 +194,8 @@ def group_rows(p: Problem) -> int:
 def block_groups(p: Problem) -> int:
     """Groups of a block by default: several where there are blocks enough, one after the other."""
     blocks = p.N * p.conv.groups * ceil(p.conv.E / p["TILE_ROWS"])
-    most = max(1, min(MOST_BLOCK_GROUPS, blocks // (USUAL_BLOCKS * p.device.multiprocessors)))
-    return max(count for count in range(1, most + 1) if p.conv.groups % count == 0)
+    most = max(1, blocks // (USUAL_BLOCKS * p.device.multiprocessors))
+    return max(count for count in BLOCK_GROUPS if count <= most and p.conv.groups % count == 0)
 
 
 def group_grid(p: Problem) -> Dims:
@@ -213,8 +215,6 @@ def refuses_wide(p: Problem) -> str | None:
         return "1 group: takes two or more"
     if p.conv.R * p.conv.S > MOST_FILTER_TAPS:
         return f"filters of {p.conv.R} x {p.conv.S} exceed {MOST_FILTER_TAPS} taps"
-    if p["TILE_ROWS"] % THREAD_ROWS:
-        return f"{p['TILE_ROWS']} rows, of which threads take {THREAD_ROWS}"
     if p.conv.groups % p["BLOCK_GROUPS"]:
         return f"{p.conv.groups} groups are no multiple of a block's {p['BLOCK_GROUPS']}"
     return outside_block(group_block, group_bytes)(p)
@@ -408,8 +408,8 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
             Launch("direct_groups", ("x", "w", "y"), group_grid, group_block, group_bytes, pdl=True, stores=True),
         ),
         constants=(
-            Constant("TILE_ROWS", "rows of a block's outputs", group_rows),
-            Constant("BLOCK_GROUPS", "groups that a block computes, one after the other", block_groups),
+            Constant("TILE_ROWS", "rows of a block's outputs", group_rows, choices=GROUP_ROWS),
+            Constant("BLOCK_GROUPS", "groups of a block, one after the other", block_groups, choices=BLOCK_GROUPS),
             Constant(
                 "STAGES",
                 "windows of channels in shared memory or in flight",
