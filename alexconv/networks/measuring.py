@@ -1,7 +1,7 @@
 """Runs networks: plan, run, check every stage, and only then time.  Each result is one record of type ``network``."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.errors import AlexconvError
+from alexconv.errors import AlexconvError, CompileError, OutOfMemory
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
@@ -135,12 +135,16 @@ class NetworkRunner:
         if not all(key in self._fastest for key in place):
             for turn in range(max(map(len, tried))):
                 bounds = [rungs[min(turn, len(rungs) - 1)] for rungs in tried]
-                with opened(self.executor, with_rungs(plan, bounds, self.executor)) as network:
+                # A contender that does not compile or fit is none, and hides those of its turn.
+                with (
+                    suppress(CompileError, OutOfMemory, DoesNotFit),
+                    opened(self.executor, with_rungs(plan, bounds, self.executor)) as network,
+                ):
                     times = network.stage_times(x[: plan.images_per_piece])
-                best = [
-                    min(pair, key=lambda timed: timed[0])
-                    for pair in zip(best, zip(times, bounds, strict=True), strict=True)
-                ]
+                    best = [
+                        min(pair, key=lambda timed: timed[0])
+                        for pair in zip(best, zip(times, bounds, strict=True), strict=True)
+                    ]
             self._fastest |= {key: bound for key, (_, bound) in zip(place, best, strict=True)}
         return with_rungs(plan, [self._fastest[key] for key in place], self.executor)
 
