@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 
 from alexconv.kernels.wgmma.ladder_winograd import taps_of, usual_outputs
+from alexconv.precisions import PRECISIONS
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
@@ -58,7 +60,7 @@ def rule_rows(outcomes: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """Who is within the board's rule."""
     for outcome in outcomes:
         times = outcome.get("ms")
-        mean = sum(times) / len(times) if times else None
+        mean = fmean(times) if times else None
         beyond = int(outcome["beyond"])
         yield (
             *(outcome["layer"], outcome["contender"], "no" if beyond else "yes", f"{beyond:,}"),
@@ -162,7 +164,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     """The parts of docs/board.md."""
     records = read(files)
     outcomes = [header for header in records.headers.values() if header["type"] == RULE]
-    beside = pairs(records)
+    beside = pairs(records, lambda name: PRECISIONS[name].peer)
     origin = source(records, [*records.points, *outcomes], files)
     return {
         "board-times": table(TIMES, times_rows(beside), origin),

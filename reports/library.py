@@ -152,7 +152,7 @@ def source(records: Any, rows: Sequence[Record], files: Sequence[Path]) -> str:
     devices, runs = ([records.headers[row[kind]] for row in rows] for kind in ("device", "run"))
     facts = (
         *(f"{device_name(device)} ({card_of(device)}), driver {device.get('driver', '?')}" for device in devices),
-        *(f"torch {run['packages'].get('torch', '?')}" for run in runs),
+        *(f"torch {run.get('packages', {}).get('torch', '?')}" for run in runs),
         *(f"commit {str(run.get('commit', '?'))[:SHORT]}" for run in runs),
     )
     return f"{', '.join(dict.fromkeys(facts))}; {', '.join(f'`{file.as_posix()}`' for file in files)}."

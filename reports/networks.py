@@ -60,8 +60,8 @@ def microseconds(record: Record) -> float:
     return 1e3 * (median_of(record, "kernel") or 0.0)
 
 
-def pairs(records: Records) -> list[Beside]:
-    """Each layer, N and class that has both; a stricter class's rungs serve too."""
+def pairs(records: Records, peer_of: Callable[[str], str] = str) -> list[Beside]:
+    """Each layer, N and class that has both; a stricter class's rungs serve too.  ``peer_of``: a class's peers'."""
     by_layer: dict[tuple[str, int, int], list[Record]] = {}
     for record in records.points:
         point = record["point"]
@@ -70,11 +70,9 @@ def pairs(records: Records) -> list[Beside]:
     beside = []
     for (workload, layer, N), of_layer in sorted(by_layer.items(), key=in_order):
         for precision in PRECISIONS:
-            served = {precision, *PRECISIONS[precision].stricter}
+            served, peer = {precision, *PRECISIONS[precision].stricter}, peer_of(precision)
             ours = [record for record in of_layer if class_of(record) in served]
-            peers = [
-                record for record in of_layer if class_of(record) is None and record["point"]["precision"] == precision
-            ]
+            peers = [record for record in of_layer if class_of(record) is None and record["point"]["precision"] == peer]
             if ours and peers:
                 fastest = (min(side, key=microseconds) for side in (ours, peers))
                 beside.append(Beside(workload, layer, N, precision, *fastest))
