@@ -1,10 +1,11 @@
 """The wgrad rungs: gradients of the filters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, prod
 
 from alexconv.kernels.common.tiles import tile, tile_block
-from alexconv.kernels.geometry import FLOAT, PORTABLE_SHARED, beyond_shared, outside_block
+from alexconv.kernels.geometry import AMPERE, FLOAT, PORTABLE_SHARED, beyond_shared, outside_block, round_up
 from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, tile_columns, tile_rows
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
@@ -128,15 +129,19 @@ PARTIAL_PIXELS = 0.27  # whose products take a block as long as it takes all to 
 LEAST_K_TILES = 4  # of a slice
 
 
-def slices_of_sum(p: Problem) -> int:
-    """So many that the blocks fill whole waves, and few enough that partial sums cost little."""
-    tiles, slots, pixels = igemm_tiles(p), p["BLOCKS_PER_SM"] * p.device.multiprocessors, p.N * p.conv.E * p.conv.F
-    most = max(1, min(MOST_SLICES, ceil(pixels / p["DEPTH"]) // LEAST_K_TILES))
+def slices_constant(tiles_of: Callable[[Problem], int], partial_pixels: float) -> Constant:
+    """Slices of the sum: so many that the blocks fill whole waves, and few enough that partial sums cost little."""
 
-    def cost(slices: int) -> float:
-        return ceil(tiles * slices / slots) * pixels / slices + tiles * slices * PARTIAL_PIXELS
+    def default(p: Problem) -> int:
+        tiles, slots, pixels = tiles_of(p), p["BLOCKS_PER_SM"] * p.device.multiprocessors, p.N * p.conv.E * p.conv.F
+        most = max(1, min(MOST_SLICES, ceil(pixels / p["DEPTH"]) // LEAST_K_TILES))
 
-    return min(range(1, most + 1), key=cost)
+        def cost(slices: int) -> float:
+            return ceil(tiles * slices / slots) * pixels / slices + tiles * slices * partial_pixels
+
+        return min(range(1, most + 1), key=cost)
+
+    return Constant("SLICES", "parts of the sum over the batch's pixels, each of other blocks", default)
 
 
 WASTED = (  # tiles: rows of warps, of threads; columns of warps, of threads
@@ -163,8 +168,67 @@ IGEMM_CONSTANTS = (
     Constant("THREAD_COLUMNS", "taps of a thread", tile_of_product(3), choices=(4, 8)),
     Constant("DEPTH", "pixels of a K tile, one iteration of the mainloop", lambda p: 8, choices=(4, 8, 16)),
     BLOCKS_PER_SM,
-    Constant("SLICES", "parts of the sum over the batch's pixels, each of other blocks", slices_of_sum),
+    slices_constant(igemm_tiles, PARTIAL_PIXELS),
 )
+
+# ---- Tensor cores ----------------------------------------------------------------------------------------------------
+
+FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
+WORDS = 16  # of a K tile's row in shared memory
+PARTIAL_PIXELS_OF_TERMS = {1: 4.0, 3: 1.3}  # as above, where a block's products are quicker; by products of terms
+
+
+def mma_rows(p: Problem) -> int:
+    """Filters of a block."""
+    return p["WARPS_DOWN"] * p["FRAGMENTS_DOWN"] * FRAGMENT_ROWS
+
+
+def mma_columns(p: Problem) -> int:
+    """Taps of a block."""
+    return p["WARPS_ACROSS"] * p["FRAGMENTS_ACROSS"] * FRAGMENT_COLUMNS
+
+
+def fragments_down(p: Problem) -> int:
+    """The most fragments of those whose tiles need the least padding beyond the last filter."""
+    M, of_warps = p.conv.M // p.conv.groups, p["WARPS_DOWN"] * FRAGMENT_ROWS
+    return min((4, 3, 2, 1), key=lambda fragments: round_up(M, of_warps * fragments))
+
+
+mma_tiles = product_tiles(mma_rows, mma_columns)
+
+
+def mma(name: str, alias: str, idea: str, parent: str, products: int, precision: str) -> Rung:
+    """A rung on tensor cores, whose kernel has its file's name."""
+    entry, factors = name.replace("-", "_"), "fp16" if precision == "fp16" else "tf32"
+    depth = WORDS * (2 if factors == "fp16" else 1)
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="wgrad",
+        parent=parent,
+        file=f"wgrad/{entry}.cu",
+        launches=(
+            Launch(entry, ("x", "dy", "partial", BATCH), lambda p: (mma_tiles(p) * p["SLICES"], 1, 1), block),
+            Launch("reduce_slices", ("partial", "dw"), weights_grid, weights_block),
+        ),
+        constants=(
+            Constant("WARPS_DOWN", "warps of a block that divide its filters", lambda p: 2, choices=(1, 2, 4)),
+            Constant("WARPS_ACROSS", "warps of a block that divide its taps", lambda p: 4, choices=(1, 2, 4)),
+            Constant("FRAGMENTS_DOWN", "a warp's fragments of 16 filters", fragments_down, choices=(1, 2, 3, 4)),
+            Constant("FRAGMENTS_ACROSS", "a warp's fragments of 8 taps", lambda p: 4, choices=(1, 2, 4)),
+            Constant("DEPTH", "pixels of a K tile, one iteration of the mainloop", lambda p: depth, choices=(depth,)),
+            replace(BLOCKS_PER_SM, default=lambda p: 1),
+            slices_constant(mma_tiles, PARTIAL_PIXELS_OF_TERMS[products]),
+        ),
+        scratch=(partial(lambda p: p["SLICES"]),),
+        takes=ANY_LAYER,
+        direction=WGRAD,
+        precision=precision,
+        min_capability=AMPERE,
+        tensor_factors=factors,
+        products=products,
+    )
 
 
 WGRAD_RUNGS: tuple[Rung, ...] = (
@@ -296,5 +360,29 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         scratch=(partial(lambda p: p["SLICES"]),),
         takes=ANY_LAYER,
         direction=WGRAD,
+    ),
+    mma(
+        "wgrad-mma-tf32",
+        "wg-mma-t",
+        "implicit GEMM on tensor cores (mma.sync), operands rounded to tf32",
+        "wgrad-igemm",
+        products=1,
+        precision="tf32",
+    ),
+    mma(
+        "wgrad-mma-half",
+        "wg-mma-h",
+        "fp16 operands, two pixels in a word, fp32 accumulators and partial sums",
+        "wgrad-mma-tf32",
+        products=1,
+        precision="fp16",
+    ),
+    mma(
+        "wgrad-mma-split",
+        "wg-mma-2",
+        "operands as hi and lo tf32 terms, three products: the accuracy of fp32",
+        "wgrad-mma-tf32",
+        products=3,
+        precision="fp32",
     ),
 )

@@ -33,11 +33,12 @@ struct SliceOfSum {
 };
 
 // A thread's loads of K tiles: of its pixel's dy for LOADED_ROWS filters, and of the inputs under LOADED_COLUMNS taps.
+template <class Value>
 class PixelLoader {
 public:
     // From a K tile on, for filters from m and taps from `tap` on, of a group.
-    __device__ __forceinline__ PixelLoader(const float* x,   // [N][C][H][W]
-                                           const float* dy,  // [N][M][PIXELS]
+    __device__ __forceinline__ PixelLoader(const Value* x,   // [N][C][H][W]
+                                           const Value* dy,  // [N][M][PIXELS]
                                            long long N, long long k_tile, int group, int m, int tap)
         : rows_left(GROUP_M - m - own()), images_left(0)
     {
@@ -57,7 +58,7 @@ public:
     }
 
     // Loads the K tile's values, and moves on to the next.
-    __device__ __forceinline__ void load(float (&of_rows)[LOADED_ROWS], float (&of_columns)[LOADED_COLUMNS])
+    __device__ __forceinline__ void load(Value (&of_rows)[LOADED_ROWS], Value (&of_columns)[LOADED_COLUMNS])
     {
         const bool is_pixel = images_left > 0;
         const int h = place / F * U, w = place % F * V;
@@ -65,12 +66,12 @@ public:
         for (int i = 0; i < LOADED_ROWS; ++i)
             of_rows[i] = is_pixel && i * LOADED_TOGETHER < rows_left
                              ? gradients[(size_t)i * LOADED_TOGETHER * PIXELS + place]
-                             : 0;
+                             : Value(0);
 #pragma unroll
         for (int j = 0; j < LOADED_COLUMNS; ++j) {
             const bool inside =
                 is_pixel && unsigned(h + row[j]) < unsigned(H) && unsigned(w + column[j]) < unsigned(W);
-            of_columns[j] = inside ? inputs[h * W + w + offset[j]] : 0;
+            of_columns[j] = inside ? inputs[h * W + w + offset[j]] : Value(0);
         }
         for (place += DEPTH; place >= PIXELS; place -= PIXELS) {
             --images_left;
@@ -89,6 +90,6 @@ private:
     int rows_left;          // filters of the group from the thread's first on
     long long images_left;  // from the pixel's image on
     int place;              // of the pixel in its plane
-    const float *inputs, *gradients;
+    const Value *inputs, *gradients;
     int row[LOADED_COLUMNS], column[LOADED_COLUMNS], offset[LOADED_COLUMNS];  // of taps, from a window's first input
 };

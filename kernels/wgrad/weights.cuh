@@ -48,10 +48,11 @@ __device__ __forceinline__ float sum_of_slices(const float* __restrict__ partial
 }
 
 // The second kernel: a thread computes one weight.
+template <class Value>
 __device__ __forceinline__ void add_slices(const float* __restrict__ partial,  // [slices][WEIGHTS]
-                                           float* __restrict__ dw,             // [M][GROUP_C][R][S]
+                                           Value* __restrict__ dw,             // [M][GROUP_C][R][S]
                                            long long slices)
 {
     const int weight = blockIdx.x * REDUCTION_THREADS + threadIdx.x;
-    if (weight < WEIGHTS) dw[weight] = sum_of_slices(partial + weight, slices);
+    if (weight < WEIGHTS) dw[weight] = Value(sum_of_slices(partial + weight, slices));
 }

@@ -2,7 +2,7 @@
 //
 // Technique: implicit GEMM for wgrad; block, warp and register tiling; register double buffering; split-K over images and
 // pixels with an ordered reduction; blocked summation.
-// Read next: wgrad/operands.cuh (K tiles, loads), igemm/implicit_gemm.cuh (fragments, accumulators).
+// Read next: wgrad/operands.cuh (K tiles, loads), igemm/implicit_gemm.cuh (fragments), then wgrad/wgrad_mma_tf32.cu.
 // Run: alexconv run --rungs wgrad-igemm --layers 2
 //
 // Parent: wgrad-matmul, which writes and reads the unrolled input, and reads two values from shared memory for every
@@ -55,9 +55,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const int tap = tile % TILES_ACROSS * COLUMNS, m = tile / TILES_ACROSS % GROUP_TILES_DOWN * ROWS;
     const int group = tile / (TILES_ACROSS * GROUP_TILES_DOWN);
     const SliceOfSum k_tiles(slice, N);
-    PixelLoader loader(x, dy, N, k_tiles.first, group, m, tap);
+    PixelLoader<float> loader(x, dy, N, k_tiles.first, group, m, tap);
     float of_rows[LOADED_ROWS], of_columns[LOADED_COLUMNS];
-    const int k = threadIdx.x % DEPTH, own = PixelLoader::own();
+    const int k = threadIdx.x % DEPTH, own = loader.own();
     const auto store = [&](int stage) {
 #pragma unroll
         for (int i = 0; i < LOADED_ROWS; ++i)
