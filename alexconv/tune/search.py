@@ -103,7 +103,9 @@ def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
 
 def axes(point: Point, names: Sequence[str] | None, chosen: Mapping[str, Sequence[int]]) -> Axes:
     """The values to try for the rung's constants in ``names`` (None: for all) and those with ``chosen`` values."""
-    rung, problem = point.entry, Problem(point.conv, point.N, {}, point.device)
+    rung = point.entry
+    constants = rung.resolve(point.conv, {}, point.N, point.device)  # which the defaults of later ones see
+    problem = Problem(point.conv, point.N, constants, point.device)
     return {
         constant.name: tuple(chosen.get(constant.name, ())) or values_to_try(constant, problem)
         for constant in rung.constants
