@@ -4,7 +4,7 @@
 //
 // Tensor cores multiply 16 channels by a tile of filters, and the TMA brings rows of 64 channels: a narrow group would
 // leave most of both empty.  So neighbouring groups share a product, up to SHARED channels and filters: a filter has
-// zeros for the channels of the other groups (the product's filters are block-diagonal).  Zero times infinity is NaN:
+// zeros for the channels of the other groups (a block-diagonal product).  Zero times infinity is NaN:
 // a rung whose products have channels of several groups computes such outputs again.
 //
 // Needs: SHARED, which a rung may define.
