@@ -14,9 +14,10 @@
 // Along the columns nothing changes: the product at each point is a convolution of columns, of R taps and C channels,
 // whose sums over taps and channels cost nothing extra.
 //
-// A filter row of more taps is cut into SEGMENTS of TILE_TAPS (nested tiles; the last is filled with zeros).  A multiple
-// of TILE_OUTPUTS taps lies between them, so segment j of a tile has the values of segment 0 of a later tile: they are
-// transformed once, and the products of all segments are one sum over runs of taps.
+// A filter row of more taps is cut into SEGMENTS of TILE_TAPS, the last filled with zeros (decomposable Winograd: Huang et
+// al., "DWM: A Decomposable Winograd Method for Convolution Acceleration", AAAI 2020).  Here a multiple of TILE_OUTPUTS
+// taps lies between segments, so segment j of a tile has the values of segment 0 of a later tile: they are transformed
+// once, and the products of all segments are one sum over runs of taps.
 //
 // One dimension, not two: the sums of the large matrix product at each point go through memory, POINTS / TILE_OUTPUTS
 // times the outputs' bytes; two dimensions square that factor.  And the errors, which grow with the numbers in these

@@ -39,7 +39,7 @@ def test_a_contender_passes_the_rule_if_no_output_is_beyond_it(tmp_path: Path, b
     figures = {"outputs": 1000, "beyond": beyond, "apart": 0.01, "error": 0.02, "rms_error": 0.003, "ms": [2.0, 4.0]}
     file.header(board.RULE, {**keys, "layer": 4, "contender": "somebody", **figures})
     rows = board.parts([tmp_path / "rule.jsonl"])["board-rule"]
-    assert f"| 4 | somebody | {passes} | {beyond} | {beyond / 10:.4f} | 0.0100 | 0.0200 | 0.0030 | 3.000 |" in rows
+    assert f"| 4 | somebody | {passes} | {beyond} | {beyond / 10:.4f} | 0.0100 | 0.0200 | 0.0030 | 2.000 |" in rows
 
 
 def test_the_best_of_all_plans_stands_beside_what_torch_picks(tmp_path: Path):
