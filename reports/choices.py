@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
 
-from alexconv.records.store import Record, read
+from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
@@ -45,15 +45,20 @@ def milliseconds(trial: Record) -> float:
     return float(trial["ms"])
 
 
+def mean(tried: Sequence[Trial]) -> float:
+    """The geometric mean of what is lost."""
+    return exp(fsum(log(trial.lost) for trial in tried) / len(tried))
+
+
 def kinds_part(tried: Sequence[Trial]) -> str:
     """What is lost on each kind of layer, and on all."""
-    groups: dict[str, list[float]] = {}
+    groups: dict[str, list[Trial]] = {}
     for trial in tried:
-        groups.setdefault(trial.record["kind"], []).append(trial.lost)
-    everything = {**dict(sorted(groups.items())), "all": [trial.lost for trial in tried]}
+        groups.setdefault(trial.record["kind"], []).append(trial)
+    everything = {**dict(sorted(groups.items())), "all": tried}
     rows: list[tuple[Cell, ...]] = [
-        (kind, len(lost), f"{exp(fsum(map(log, lost)) / len(lost)):.2f}", f"{max(lost):.2f}")
-        for kind, lost in everything.items()
+        (kind, len(some), f"{mean(some):.2f}", f"{max(trial.lost for trial in some):.2f}")
+        for kind, some in everything.items()
     ]
     return "\n".join(markdown_table(KINDS, rows))
 
@@ -77,12 +82,24 @@ def row(trial: Trial) -> tuple[Cell, ...]:
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's parts by their keys."""
-    records = read(list(files))
-    of_type = [header for header in records.headers.values() if header["type"] == TYPE]
+    """The page's parts by their keys: of the last file; what was lost before its estimates, of the one before."""
+    *before, last = files
+    records = read([last])
+    of_type = of_trials(records)
     if not (tried := trials(of_type)):
         return dict.fromkeys(("choices-kinds", "choices-layers"), NOT_MEASURED)
+    remark = "".join(
+        f"Before estimates were corrected: {mean(older):.2f} on the mean of {len(older)} layers, at worst "
+        f"{max(trial.lost for trial in older):.2f} (`{file.as_posix()}`).\n\n"
+        for file in before
+        if (older := trials(of_trials(read([file]))))
+    )
     return {
-        "choices-kinds": f"{kinds_part(tried)}\n\n{source(records, of_type, files)}",
+        "choices-kinds": f"{kinds_part(tried)}\n\n{remark}{source(records, of_type, [last])}",
         "choices-layers": layers_part(tried),
     }
+
+
+def of_trials(records: Records) -> list[Record]:
+    """The records of trials in a file."""
+    return [header for header in records.headers.values() if header["type"] == TYPE]

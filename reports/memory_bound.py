@@ -1,6 +1,7 @@
 """The tables of docs/memory-bound.md: layers bound by memory beside cuDNN, and beside what a copy takes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
 
@@ -63,10 +64,36 @@ def summary_part(beside: Sequence[Beside]) -> str:
     return "\n".join(markdown_table(SUMMARY, rows)) if rows else NOT_MEASURED
 
 
-def layer_rows(records: Records, beside: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
+@dataclass(frozen=True)
+class Layer:
+    """A layer beside cuDNN, and the records of the run that both are from."""
+
+    pair: Beside
+    records: Records
+
+
+def layers_of(files: Sequence[Path]) -> list[Layer]:
+    """The layers of SHOWN's workloads, each from the last file that has it with cuDNN."""
+    last: dict[tuple[str, int, int, str], Layer] = {}
+    for file in files:
+        records = read([file])
+        for pair in pairs(records):
+            if pair.workload in SHOWN:
+                last[pair.workload, pair.N, pair.layer, pair.precision] = Layer(pair, records)
+    return [last[key] for key in sorted(last, key=in_order)]
+
+
+def in_order(key: tuple[str, int, int, str]) -> tuple[int, int, int, int]:
+    """Sorting key: workloads and classes in the order of their tables."""
+    workload, N, layer, precision = key
+    return list(SHOWN).index(workload), N, layer, list(PRECISIONS).index(precision)
+
+
+def layer_rows(layers: Sequence[Layer]) -> Iterator[tuple[Cell, ...]]:
     """Layers: what their bytes take, what the rungs of each layout and cuDNN take."""
-    rate = copy_rate(records)
-    for pair in beside:
+    for layer in layers:
+        pair, records = layer.pair, layer.records
+        rate = copy_rate(records)
         moved, us = layer_bytes(pair.conv, pair.N, pair.precision), microseconds(pair.ours)
         yield (
             pair.layer,
@@ -100,15 +127,14 @@ def of_layout(record: Record, pair: Beside, layout: str) -> bool:
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's parts by their keys."""
-    records = read(list(files))
-    beside = [pair for pair in pairs(records) if pair.workload in SHOWN]
-    measured = [record for record in records.points if record["status"] == "ok"]
-    of_workload = {name: [pair for pair in beside if (pair.workload, pair.N) == (name, N)] for name, N in SHOWN.items()}
+    """The page's parts by their keys; a layer's figures are of one run."""
+    layers, records = layers_of(files), read(list(files))
     tables = {
-        f"memory-bound-{name}": "\n".join(markdown_table(LAYERS, list(layer_rows(records, layers))))
-        for name, layers in of_workload.items()
-        if layers
+        f"memory-bound-{name}": "\n".join(markdown_table(LAYERS, list(layer_rows(shown))))
+        for name, N in SHOWN.items()
+        if (shown := [layer for layer in layers if (layer.pair.workload, layer.pair.N) == (name, N)])
     }
-    copied = f"A copy within the device: {copy_rate(records) / 1e12:.2f} TB/s.  {source(records, measured, files)}"
-    return {"memory-bound-summary": f"{summary_part(beside)}\n\n{copied}", **tables}
+    rates = sorted({f"{copy_rate(layer.records) / 1e12:.2f}" for layer in layers})
+    measured = [record for record in records.points if record["status"] == "ok"]
+    copied = f"A copy within the device: {' and '.join(rates)} TB/s.  {source(records, measured, files)}"
+    return {"memory-bound-summary": f"{summary_part([layer.pair for layer in layers])}\n\n{copied}", **tables}
