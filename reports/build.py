@@ -36,6 +36,7 @@ from alexconv.reports import (
     scaling,
     shared,
     trust,
+    wholes,
 )
 from alexconv.reports.elements import Plot, Table
 from alexconv.reports.generated import stale, superfluous, updated, write
@@ -95,6 +96,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         lambda files: {"comparison": "\n".join(comparison(*files))}, "h200-profile.jsonl", "host/profile.jsonl"
     ),
     "docs/trust.md": trust.parts,
+    "docs/whole-networks.md": of_files(wholes.parts, "*-networks-whole.jsonl"),
     "results/shared/README.md": lambda results: shared.parts(files_in(results / "shared")),
 }
 

@@ -128,7 +128,7 @@ def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
             continue
         peers = {record["axes"]["rungs"]: us(record) for record in group if is_peer(record)}
         shown = [peers.get(f"{PEERS}{name}") for name in ("nchw", "nhwc", "compile")]
-        best = min(peers.values(), default=None)
+        best = min(peers.values()) if None not in shown[:2] else None  # the faster layout counts
         rate = f"{place[2] / us(own) * 1e6:,.0f}"
         yield (
             *place,

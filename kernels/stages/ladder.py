@@ -35,9 +35,14 @@ def parts_grid(itemsize: int) -> Callable[[Problem], Dims]:
     return lambda p: (ceil(p.N * p.conv.E * p.conv.F * ceil(p.conv.C / chunk) / THREADS), 1, 1)
 
 
-def outputs_grid(p: Problem) -> Dims:
-    """A thread for each output of the batch."""
-    return ceil(p.N * p.conv.M * p.conv.E * p.conv.F / THREADS), 1, 1
+def outputs_grid(itemsize: int) -> Callable[[Problem], Dims]:
+    """A thread for each vector of the batch's outputs; for each output, where images are not whole vectors."""
+
+    def grid(p: Problem) -> Dims:
+        image, vector = p.conv.M * p.conv.E * p.conv.F, VECTOR_BYTES // itemsize
+        return ceil(p.N * image / (1 if image % vector else vector) / THREADS), 1, 1
+
+    return grid
 
 
 def block(p: Problem) -> Dims:
@@ -108,7 +113,7 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> tuple[Run
         rung(
             "bias-relu",
             "bias and ReLU in place, after the product",
-            Launch("bias_relu", ("y", BATCH), outputs_grid, block, pdl=True, stores=True),
+            Launch("bias_relu", ("y", BATCH), outputs_grid(itemsize), block, pdl=True, stores=True),
             takes=("groups", "bias", "ReLU"),
         ),
         planes(

@@ -33,6 +33,7 @@ def test_schedules_are_compared_with_the_one_before_and_networks_with_the_fastes
         in (parts["whole-peers"])
     )
     assert "| conv1 | `mma-half` | 40.00 | 0.075" in parts["whole-stages"]
+    assert "| 128 | epilogue | auto | 10,240 | – | – | – | – | 12,500 |" in parts["whole-peers"]
     assert "made.jsonl" in parts["whole-peers"]
 
 
