@@ -87,7 +87,10 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         **of_files(choices.parts, "choices/*.jsonl")(results),
     },
     "docs/memory-bound.md": of_files(memory_bound.parts, "memory-bound/*.jsonl"),
-    "docs/networks.md": of_files(networks.parts, "networks/*.jsonl"),
+    "docs/networks.md": lambda results: {
+        **of_files(networks.parts, "networks/*.jsonl")(results),
+        **of_files(networks.grouped, "groups/*.jsonl")(results),
+    },
     "docs/own-kernels.md": of_files(course.wrapped, "course/h200-wrapped.jsonl"),
     "docs/peers.md": lambda results: board.peers_parts(files_in(results / "peers")),
     "docs/precision.md": of_files(precision.parts, "*.jsonl"),

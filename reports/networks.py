@@ -18,18 +18,9 @@ LIMITS = (1.0, 1.05, 1.10)
 SLOWER = 1.05  # the table of slower layers has those above this ratio
 AT_MOST = tuple(f"at most {faster(1 / limit)}" for limit in LIMITS[1:])
 SUMMARY = ("network", "N", "class", "layers", "geometric mean", "not slower", *AT_MOST, "worst")
-MISSES = (
-    "network",
-    "layer",
-    "N",
-    "class",
-    "shape",
-    "ours, us",
-    "cuDNN, us",
-    "than cuDNN",
-    "rung",
-    "where its time goes",
-)
+LAYERS = ("network", "layer", "N", "class", "shape", "ours, us", "cuDNN, us", "than cuDNN", "rung")
+MISSES = (*LAYERS, "where its time goes")
+MOST_IMAGES = 128  # the batch whose layers the table of grouped layers has
 PREPARES = ("prepare_input", "pad_input")
 
 
@@ -110,21 +101,28 @@ def slower_part(beside: Sequence[Beside]) -> str:
     slower = sorted((pair for pair in beside if pair.ratio > SLOWER), key=lambda pair: -pair.ratio)
     if not slower:
         return f"None more than {faster(1 / SLOWER)}." if beside else NOT_MEASURED
-    return "\n".join(markdown_table(MISSES, [row(pair) for pair in slower]))
+    return "\n".join(markdown_table(MISSES, [(*row(pair), reason(pair)) for pair in slower]))
+
+
+def layers_part(beside: Sequence[Beside]) -> str:
+    """The layers with groups, of the largest batch."""
+    rows = [row(pair) for pair in beside if pair.N == MOST_IMAGES and pair.conv.groups > 1]
+    return "\n".join(markdown_table(LAYERS, rows)) if rows else NOT_MEASURED
 
 
 def row(pair: Beside) -> tuple[Cell, ...]:
-    """A row of the slower layers' table."""
+    """A layer's row, by the names in ``LAYERS``."""
     ours, peer = microseconds(pair.ours), microseconds(pair.peer)
     times = f"{ours:.1f}", f"{peer:.1f}", faster(1 / pair.ratio)
     rung = f"`{pair.ours['point']['rung']}`"
-    return pair.workload, pair.layer, pair.N, pair.precision, shape(pair.conv), *times, rung, reason(pair)
+    return pair.workload, pair.layer, pair.N, pair.precision, shape(pair.conv), *times, rung
 
 
 def shape(conv: Conv) -> str:
     """Channels and plane, filters."""
     stride = f", stride {conv.U}" if conv.U > 1 else ""
-    return f"{conv.C} x {conv.H} x {conv.W}, {conv.M} of {conv.R} x {conv.S}{stride}"
+    groups = f", {conv.groups} groups" if conv.groups > 1 else ""
+    return f"{conv.C} x {conv.H} x {conv.W}, {conv.M} of {conv.R} x {conv.S}{stride}{groups}"
 
 
 def reason(pair: Beside) -> str:
@@ -149,7 +147,34 @@ PARTS: dict[str, Callable[[Sequence[Beside]], str]] = {
 }
 
 
+GROUPED: dict[str, Callable[[Sequence[Beside]], str]] = {
+    "groups-summary": summary_part,
+    "groups-layers": layers_part,
+}
+
+
 def parts(files: Iterable[Path]) -> dict[str, str]:
     """The page's parts by their keys."""
     beside = pairs(read(list(files)))
     return {key: part(beside) for key, part in PARTS.items()}
+
+
+def grouped(files: Iterable[Path]) -> dict[str, str]:
+    """The page's parts on networks with groups: each pair from one file, measured on one card, the last that has it."""
+    last = {
+        (list(WORKLOADS).index(pair.workload), pair.N, pair.layer, list(PRECISIONS).index(pair.precision)): pair
+        for file in files
+        for pair in with_usual_peer(read([file]))
+    }
+    beside = [last[place] for place in sorted(last)]
+    return {key: part(beside) for key, part in GROUPED.items()}
+
+
+def with_usual_peer(records: Records) -> list[Beside]:
+    """The pairs of a file, which may be cut short, with cuDNN's usually faster layout, NHWC, among the peers."""
+    have = {
+        (point["workload"], point["layer"], point["N"], point["precision"])
+        for point in (record["point"] for record in records.points if record["status"] == "ok")
+        if point["rung"].startswith("torch-nhwc")
+    }
+    return [pair for pair in pairs(records) if (pair.workload, pair.layer, pair.N, pair.precision) in have]
