@@ -15,7 +15,7 @@ from alexconv.reports.site import compose
 
 OWN_KERNELS = {"course"}  # of docs/own-kernels.md
 OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl"}  # one outcome of a test or mutant per line
-OLDER = {"h200-contenders"}  # some points are older than a constant of their rung
+OLDER = {"h200-contenders", "h100-groups-1"}  # some points are older than a constant of their rung
 RENAMED = {"wgmma-before", "wgmma-after"}  # a constant has another name since: IMAGES_AT_A_TIME
 FOLDER = Path(__file__).resolve().parent.parent.parent / "results"
 RESULTS = [path for path in files_in(FOLDER, "**/*.jsonl") if path.name not in OTHER_LINES]
