@@ -18,14 +18,14 @@ from alexconv.reports.networks import Beside, microseconds, pairs, shape
 from alexconv.shapes import Conv
 
 SHOWN = {"depthwise": 128, "first-last": 32}  # workloads, and the batch of their table of layers
-PREDICTED = 0.85  # of the card's copy rate, before anything was measured
+PREDICTED = 0.85  # of the card's copy rate, for depthwise layers, before one was measured
 SUMMARY = ("workload", "N", "class", "layers", "geometric mean", "not slower", "worst")
 LAYERS = (
     "layer",
     "shape",
     "class",
     "MB",
-    "predicted, us",
+    "at 85 %, us",
     "NCHW, us",
     "NHWC, us",
     "of the copy rate",
