@@ -1,4 +1,4 @@
-// A thread's part of a depthwise layer: a strip of outputs, in registers, under which the rows of the input pass once.
+// A thread's part of a depthwise convolution: a strip of outputs, in registers, under which rows of the input pass once.
 //
 // Gives: MULTIPLIER; WINDOW_ROWS, SPAN; STRIPS, TILES_ACROSS; COLUMNS_STORED; Strip: load_taps, add.
 //

@@ -1,4 +1,4 @@
-// Convolution with few filters, as in a network's last layer: every input times all taps first, then sums of taps.
+// Convolution with few filters, as in a last layer: every input times all taps first, then sums of taps (kn2row).
 //
 // Gives: FILTERS_THREADS, FILTERS_BYTES; FewFilters: convolve, store.
 //
