@@ -98,6 +98,15 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 dependent=True,
                 prefetches=True,
             ),
+            Schedule(
+                "prefetch-only",
+                "fused",
+                "the same without dependent launches",
+                graph=True,
+                epilogue=True,
+                fused=True,
+                prefetches=True,
+            ),
         )
     }
 )

@@ -22,18 +22,18 @@ def written(path: Path, *points: tuple[str, int, str, float], stages: bool = Fal
 
 def test_schedules_are_compared_with_the_one_before_and_networks_with_the_fastest_peer(tmp_path):
     points = [
-        (schedule, N, "auto", us * N) for schedule, us in (("graph", 100.0), ("epilogue", 80.0)) for N in (1, 128)
+        (schedule, N, "auto", us * N) for schedule, us in (("epilogue", 100.0), ("dependent", 80.0)) for N in (1, 128)
     ]
     peers = [("graph", 1, "torch-nchw", 200.0), ("graph", 1, "torch-nhwc", 160.0)]
     parts = wholes.parts([written(tmp_path / "made.jsonl", *points, *peers, stages=True)])
-    rows = [line for line in parts["whole-schedules"].splitlines() if line.startswith("| epilogue")]
-    assert rows == ["| epilogue | 89 | 160.0 | 80.00 | 1.25× faster | 460 | 10,240 | 1.25× faster |"]
+    rows = [line for line in parts["whole-schedules"].splitlines() if line.startswith("| dependent")]
+    assert rows == ["| dependent | epilogue | 75 | 160.0 | 80.00 | 1.25× faster | 450 | 10,240 | 1.25× faster |"]
     assert (
-        "| alexnet-torchvision | fp16 | 1 | epilogue | auto | 80.00 | 200.0 | 160.0 | – | 2.00× faster | 12,500 |"
+        "| alexnet-torchvision | fp16 | 1 | dependent | auto | 80.00 | 200.0 | 160.0 | – | 2.00× faster | 12,500 |"
         in (parts["whole-peers"])
     )
     assert "| conv1 | `mma-half` | 40.00 | 0.075" in parts["whole-stages"]
-    assert "| 128 | epilogue | auto | 10,240 | – | – | – | – | 12,500 |" in parts["whole-peers"]
+    assert "| 128 | dependent | auto | 10,240 | – | – | – | – | 12,500 |" in parts["whole-peers"]
     assert "made.jsonl" in parts["whole-peers"]
 
 
