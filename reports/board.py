@@ -23,10 +23,10 @@ TERA = 1e12
 RULE = "board-rule"  # records of scripts/measure/board_rule.py
 TORCH, FRONTEND = "torch", "cudnn"  # libraries, with which peers' names begin
 
-# Made before anything was measured, for an H100: ms on the ranked benchmark, by class.  Strict: three products at the
+# Made before anything was measured, for an H100: ms on the ranked benchmark, by rung.  Strict: three products at the
 # 811 TFLOP/s of the 6.28 ms that conv2d took.  Tiles: 2.26 times fewer products at the same rate, and 0.2 for
 # transforms.
-PREDICTED: Mapping[str, float] = {"fp32": 6.3, "fp32-tile": 3.0}
+PREDICTED: Mapping[str, float] = {"wgmma-split": 6.3, "wgmma-winograd": 3.0}
 
 
 def times_rows(beside: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
@@ -37,7 +37,7 @@ def times_rows(beside: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
         ours, peer = (microseconds(record) / MS for record in (pair.ours, pair.peer))
         prepared = ours + (median_of(pair.ours, "prepare") or 0.0)
         rate = 2 * pair.conv.macs(pair.N) / (microseconds(pair.ours) * 1e-6) / TERA
-        predicted = PREDICTED.get(pair.precision) if pair.layer == RANKED else None
+        predicted = PREDICTED.get(pair.ours["point"]["rung"]) if pair.layer == RANKED else None
         yield (
             *(pair.layer, pair.N, f"{pair.conv.R} x {pair.conv.S}", pair.precision),
             *(f"`{pair.ours['point']['rung']}`", predicted, ours, prepared, rate, error_of(pair.ours)),

@@ -255,6 +255,16 @@ STUDY, RULE, GOAL, ARITHMETIC, TESTED = (
 )
 NOT_MEASURED = {  # numbers with units that are no measurements, and what they are
     "docs/alexnet-study.md": {"where the study saw # %": STUDY},
+    "docs/board.md": {
+        "<= # + # |r|": RULE,
+        "until its error is # %": RULE,
+        "reference to #, but": RULE,
+        "below the # ms that an H100's CUDA cores need": ARITHMETIC,
+        "Goals were # ms in fp32, which is retired by the arithmetic below, and # ms": GOAL,
+        "data sheet has # TFLOP/s, # ms, and # ms would be # % of it": ARITHMETIC,
+        "16/7 = # times fewer": ARITHMETIC,
+        "would save most, # times": ARITHMETIC,
+    },
     "docs/cluster.md": {
         "The goal is # %.": GOAL,
         "worker's thread # times a second": RULE,
