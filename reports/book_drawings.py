@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from alexconv.reports.style import COLOURS, INK, QUIET, WIDTH
+from alexconv.reports.style import COLOURS, INK, ON_COLOUR, QUIET, WIDTH
 
 BLUE, SKY, TEAL, GREEN, OLIVE, SAND, ROSE, WINE, PURPLE = COLOURS
 PALE, PAPER = "#EDEDED", "white"
@@ -51,7 +51,8 @@ def box(axes: Any, x: float, y: float, w: float, h: float, text: str = "", fill:
     """A rectangle with a label in its middle."""
     axes.add_patch(Rectangle((x, y), w, h, facecolor=fill, edgecolor=more.pop("edge", INK), linewidth=0.8))
     if text:
-        write(axes, x + w / 2, y + h / 2, text, ha="center", va="center", **more)
+        ink = INK if fill in (PAPER, PALE) else ON_COLOUR
+        write(axes, x + w / 2, y + h / 2, text, **{"ha": "center", "va": "center", "color": ink, **more})
 
 
 def write(axes: Any, x: float, y: float, text: str, **more: Any) -> None:
@@ -268,8 +269,8 @@ def split(_: Rates) -> Figure:
         box(axes, 27 + (x - 22) * 0.9, 13, 12, 5, text, SKY if text == "hi" else SAND)
     table = ((0, 0, "hi hi", TEAL), (0, 1, "hi lo", TEAL), (1, 0, "lo hi", TEAL), (1, 1, "left out", PALE))
     for row, column, text, fill in table:
-        colour = "white" if fill == TEAL else INK
-        box(axes, 27 + 13.5 * column, 19 + 7.5 * row, 12, 5, text, fill, color=colour)
+        white = {"color": "white"} if fill == TEAL else {}
+        box(axes, 27 + 13.5 * column, 19 + 7.5 * row, 12, 5, text, fill, **white)
     write(axes, 60, 21, "three products of half-width numbers")
     write(axes, 60, 26, "instead of one of floats; lo lo is smaller", fontsize=8.5)
     write(axes, 60, 31, "than the error of a float's own sum")

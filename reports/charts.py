@@ -22,6 +22,7 @@ from alexconv.reports.style import (
     HOLLOW,
     INK,
     MARKERS,
+    ON_COLOUR,
     PUBLISHED_COLOUR,
     QUIET,
     ROW,
@@ -774,7 +775,7 @@ def bars(panels: Panels, colours: Mapping[str, str]) -> Figure:
                 middle = y + (lane - 0.5) * thick if halves else y
                 axes.barh(middle, length, thick, left=start, color=colours[kind], ec="white", lw=0.4)
                 if len(text) * LETTER * longest < length:
-                    ink = "white" if colours[kind] in DARK else "black"
+                    ink = "white" if colours[kind] in DARK else ON_COLOUR
                     axes.text(start + length / 2, middle, text, ha="center", va="center", fontsize=7, color=ink)
         axes.set_title(title)
         axes.grid(axis="y", visible=False)

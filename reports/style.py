@@ -22,6 +22,7 @@ CLASS_MARKERS = ("o", "v", "^", "s", "D", "X", "<", ">", "p", "h")
 OTHER_MARKER = "P"
 HOLLOW: Any = {"markerfacecolor": "white"}
 INK, QUIET = "#222222", "#C0C0C0"  # peers; series in the background
+ON_COLOUR = "#101010"  # text on a light colour: dark on a dark page too, where colours stay light
 PUBLISHED_COLOUR = "#A8A8A8"
 COPY_COLOURS = {"h2d": "#9A9A9A", "d2h": "#D5D5D5"}
 FONT = "DejaVu Sans"  # which matplotlib ships, so that layouts are the same everywhere
@@ -161,7 +162,7 @@ def dark_sheet(rules: Mapping[str, str]) -> str:
 
 def darkened(colour: str) -> str:
     """A colour for a dark page: a grey as dark as it was light, any other with a least lightness."""
-    if colour == "#ffffff":
+    if colour in ("#ffffff", ON_COLOUR):
         return PAPER
     hue, lightness, saturation = rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
     lightness = 0.08 + 0.84 * (1 - lightness) if saturation < GREY else max(lightness, LIGHT)

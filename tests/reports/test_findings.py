@@ -16,7 +16,7 @@ from alexconv.reports.findings import (
     wins,
 )
 from alexconv.reports.published import value
-from alexconv.reports.style import darkened, look
+from alexconv.reports.style import ON_COLOUR, darkened, look
 
 
 def ms(value: float) -> Summary:
@@ -99,4 +99,5 @@ def test_published_numbers_have_the_digits_that_were_printed() -> None:
 def test_colours_of_a_dark_page() -> None:
     assert darkened("#ffffff") < darkened("#e3e3e3") < darkened("#777777") < darkened("#000000")
     assert darkened("#88ccee") == "#88ccee"
+    assert darkened(ON_COLOUR) == darkened("#ffffff"), "dark on a light colour stays dark"
     assert int(darkened("#332288")[1:3], 16) > 0x60
