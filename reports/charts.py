@@ -762,7 +762,7 @@ Panels = Sequence[tuple[str, Sequence[tuple[str, Sequence[Bar]]]]]  # titles, wi
 
 def bars(panels: Panels, colours: Mapping[str, str]) -> Figure:
     """Bars in rows, each panel with a time axis of its own; texts where they fit."""
-    heights = [0.5 + 0.42 * len(rows) for _, rows in panels]
+    heights = [0.5 + 0.48 * len(rows) for _, rows in panels]
     figure, grid = canvas(fsum(heights) + 0.6, len(panels), 1, height_ratios=heights)
     for axes, (title, rows) in zip(grid[:, 0], panels, strict=True):
         label_rows(axes, [label for label, _ in rows])

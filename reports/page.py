@@ -34,7 +34,7 @@ LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items
 MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
 
 
-def write(report: Report, folder: Path) -> Path:
+def write(report: Report, folder: Path, *, png: bool = True) -> Path:
     """Writes all files of the report into the folder; returns the page.  Raises UsageError if it cannot."""
     try:
         for name in (TABLES, FIGURES):
@@ -42,7 +42,7 @@ def write(report: Report, folder: Path) -> Path:
         for table in report.tables():
             if table.csv:
                 (folder / TABLES / f"{table.key}.csv").write_text(csv_text(table))
-        draw_all(list(report.plots()), folder / FIGURES)
+        draw_all(list(report.plots()), folder / FIGURES, png=png)
         for name, text in (markdown_pages(report) | site(report, folder)).items():
             (folder / name).write_text(text)
         for name in ASSETS:

@@ -15,11 +15,11 @@ from filelock import FileLock
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.store import RecordFile
 from alexconv.reports import book, generated
-from alexconv.reports.__main__ import main
 from alexconv.reports.build import published
 from alexconv.reports.markdown import markdown_pages
 from alexconv.reports.page import ASSETS, TEMPLATES, csv_text, draw_all, site
-from alexconv.reports.site import FIGURES, TABLES, Report
+from alexconv.reports.page import write as write_report
+from alexconv.reports.site import FIGURES, TABLES, Report, report_of
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,7 +162,7 @@ def whole_report(factory: pytest.TempPathFactory) -> Path:
     """The folder of a report of everything."""
 
     def make(folder: Path) -> None:
-        assert main([str(write_study(folder.with_name("study.jsonl"))), "-o", str(folder)]) == 0
+        write_report(report_of([write_study(folder.with_name("study.jsonl"))]), folder, png=False)
 
     return made_once(factory, "whole-report", make)
 
