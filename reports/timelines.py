@@ -388,7 +388,8 @@ def counter_table(groups: Mapping[str, Sequence[Run]], key: str, origin: str) ->
     ]
     caption = (
         "Times: of the run above. Counters: Nsight Compute's, each kernel by itself with empty caches, in per cent of "
-        f"the hardware's peak. Waves: blocks over those that fit at once. {origin}"
+        f"the hardware's peak; none where cuDNN chose another engine under it. Waves: blocks over those that fit at "
+        f"once. {origin}"
     )
     filters = ("class",)
     return Table(key, "Counters of both", caption, COLUMNS, rows, filters=filters)
