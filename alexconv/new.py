@@ -37,7 +37,7 @@ RUNGS = (
 )
 '''
 REPLACED = """replace(
-    RUNGS_OF_THE_LADDER["{like}"],
+    ALL_DIRECTIONS.named["{like}"],
     name="{name}",
     alias="{name}",
     parent="{like}",
@@ -103,7 +103,7 @@ def entry_source(like: Rung, name: str, file: str, entries: dict[str, str]) -> s
     """The entry file: the rung's own entry where its ladder spells it out, else a copy with other names."""
     spelled_out = _spelled_out(like)
     if not spelled_out:
-        imports = "from dataclasses import replace\n\nfrom alexconv.kernels.ladder import RUNGS as RUNGS_OF_THE_LADDER"
+        imports = "from dataclasses import replace\n\nfrom alexconv.kernels.ladder import ALL_DIRECTIONS"
         entry = REPLACED.format(like=like.name, name=name, file=file)
         return ENTRY.format(imports=imports, entry=textwrap.indent(entry, "    "))
     module, call, text = spelled_out

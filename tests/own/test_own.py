@@ -62,13 +62,13 @@ def test_a_new_folder_runs_beside_the_ladder(folder, tmp_path):
     assert {record["status"] for record in records} == {"ok"}
 
 
-@pytest.mark.parametrize("like", sorted({rung.family: rung.name for rung in LADDER}.values()))
+@pytest.mark.parametrize("like", sorted({rung.family: rung.name for rung in ALL_DIRECTIONS}.values()))
 def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert new.main([str(tmp_path / "mine"), "--like", like]) == 0
     (rung,) = folders.rungs_of(tmp_path / "mine")
     assert (rung.name, rung.parent) == ("mine", like)
     assert rung.path == tmp_path / "mine" / "mine.cu"
-    assert [launch.args for launch in rung.launches] == [launch.args for launch in RUNGS[like].launches]
+    assert [launch.args for launch in rung.launches] == [launch.args for launch in ALL_DIRECTIONS.named[like].launches]
     assert (rung.time, rung.cpu_order) == (None, 0), "nothing is known of a kernel that is still to be changed"
 
 
