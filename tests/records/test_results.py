@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from report_records import record, whole_text, write
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.records import store
 from alexconv.records.compressed import files_in, stored
 from alexconv.records.labels import changed_in, label_with
@@ -17,6 +17,7 @@ OWN_KERNELS = {"course"}  # of docs/own-kernels.md
 OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl"}  # one outcome of a test or mutant per line
 OLDER = {"h200-contenders", "h100-groups-1"}  # some points are older than a constant of their rung
 RENAMED = {"wgmma-before", "wgmma-after"}  # a constant has another name since: IMAGES_AT_A_TIME
+RUNGS = ALL_DIRECTIONS.named
 FOLDER = Path(__file__).resolve().parent.parent.parent / "results"
 RESULTS = [path for path in files_in(FOLDER, "**/*.jsonl") if path.name not in OTHER_LINES]
 LARGE = 200 << 10  # bytes

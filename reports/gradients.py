@@ -1,0 +1,100 @@
+"""The tables of docs/gradients.md: rungs of dgrad and wgrad beside cuDNN's gradients, and which of those are wrong."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from alexconv.kernels.ladder import ALL_DIRECTIONS
+from alexconv.precisions import PRECISIONS
+from alexconv.records.labels import changed_in
+from alexconv.records.statistics import median_of, summed
+from alexconv.records.store import DIRECTION, Record, Records, read
+from alexconv.reports.elements import MISSING, Cell, markdown_table
+from alexconv.shapes import DGRAD, WGRAD
+
+LAYERS = (1, 2, 3, 4, 5)
+REFUSED = ("direction", "cuDNN", "layer", "error over norms", "tolerance", "its kernels")
+KERNELS = ("winograd", "fft")  # words in the names of an engine's kernels, which say how it computes
+
+
+def of_direction(records: Iterable[Record], direction: str) -> dict[str, dict[int, Record]]:
+    """The records of a direction with default constants, by rung and layer."""
+    found: dict[str, dict[int, Record]] = {}
+    for record in records:
+        if record["point"].get(DIRECTION) == direction and not changed_in(record):
+            found.setdefault(record["point"]["rung"], {})[record["point"]["layer"]] = record
+    return found
+
+
+def cell(record: Record | None) -> Cell:
+    """The kernel time of a point in ms, or its status."""
+    if record is None:
+        return MISSING
+    ms = median_of(record, "kernel")
+    return record["status"] if ms is None else f"{ms:.4g}"
+
+
+def rows(records: Sequence[Record], direction: str) -> Iterator[tuple[Cell, ...]]:
+    """Each class's rungs in ladder order, then cuDNN in the same class."""
+    found = of_direction(records, direction)
+    ours = [rung.name for rung in ALL_DIRECTIONS if rung.name in found]
+    peers = [name for name in found if name not in ALL_DIRECTIONS.named]
+    for precision in PRECISIONS:
+        for name in (*ours, *peers):
+            layers = found[name]
+            if next(iter(layers.values()))["point"]["precision"] != precision:
+                continue
+            of_sum = [layer for layer in LAYERS if direction == WGRAD or layer > 1]
+            total = summed([median_of(layers[layer], "kernel") if layer in layers else None for layer in of_sum])
+            errors = [float(record["error"]["scaled"]) for record in layers.values() if record["status"] == "ok"]
+            yield (
+                f"`{name}`",
+                precision,
+                *(cell(layers.get(layer)) for layer in LAYERS),
+                MISSING if total is None else f"{total:.4g}",
+                f"{max(errors):.1e}" if errors else MISSING,
+                same_bits(name),
+            )
+
+
+def same_bits(name: str) -> str:
+    """Whether every run of a rung has the same bits; of a peer, whether it is asked for."""
+    if rung := ALL_DIRECTIONS.named.get(name):
+        return "no" if rung.order_varies else "yes"
+    return "yes" if name.endswith("deterministic") else MISSING
+
+
+def table(records: Sequence[Record], direction: str) -> str:
+    """The table of a direction."""
+    added = "layers 2-5" if direction == DGRAD else "all"
+    columns = ("rung or peer", "class", *(f"layer {n}" for n in LAYERS), added, "max error", "same bits")
+    return "\n".join(markdown_table(columns, list(rows(records, direction))))
+
+
+def refused(records: Sequence[Record]) -> str:
+    """Peers whose gradients are beyond the tolerance of their class, with the engine that cuDNN found the fastest."""
+    lines = []
+    for record in records:
+        point = record["point"]
+        if record["status"] == "wrong" and "peer" in record:
+            names = " ".join(record["peer"].get("kernels", ())).lower()
+            engine = ", ".join(word for word in KERNELS if word in names) or "others"
+            error = record["error"]
+            figures = f"{float(error['scaled']):.1e}", f"{error['tolerance']:.1e}"
+            lines.append((point[DIRECTION], f"`{point['rung']}`", str(point["layer"]), *figures, engine))
+    return "\n".join(markdown_table(REFUSED, lines)) if lines else "None."
+
+
+def where(records: Records) -> str:
+    """The card and the batch, in a line."""
+    (device,) = [header for header in records.headers.values() if header["type"] == "device"]
+    (N,) = {record["point"]["N"] for record in records.points}
+    (workload,) = {record["point"]["workload"] for record in records.points}
+    return f"Kernel times in ms, {workload}, N = {N}, {device['name']}."
+
+
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The generated parts of docs/gradients.md."""
+    records = read(files)
+    latest = records.latest()
+    tables = {direction: table(latest, direction) for direction in (DGRAD, WGRAD)}
+    return {"gradients-where": where(records), **tables, "refused": refused(latest)}

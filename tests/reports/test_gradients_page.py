@@ -1,0 +1,40 @@
+"""docs/gradients.md shows each rung's and peer's times by layer, what is wrong as wrong, and whose bits repeat."""
+
+from report_records import record, write
+
+from alexconv.reports import gradients
+
+
+def of(direction, layer, rung, precision="fp32"):
+    made = record("alexnet", layer, 128, rung, precision=precision)
+    made["point"] |= {"direction": direction, "constants": {}}
+    return made | {"changed": []}
+
+
+def cells(text, first):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| `{first}` |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_times_of_rungs_and_peers_by_direction(tmp_path):
+    wrong = of("wgrad", 2, "torch-nchw-fp32") | {"samples": {}, "status": "wrong"}
+    wrong |= {"peer": {"kernels": ["winogradWgradDelta4x4"]}, "error": {"scaled": 3e-4, "tolerance": 8e-7}}
+    records = [
+        *(of("wgrad", layer, "wgrad-igemm") for layer in range(1, 6)),
+        of("wgrad", 3, "wgrad-atomic"),
+        wrong,
+        of("wgrad", 3, "torch-nchw-fp32-deterministic"),
+        of("dgrad", 3, "dgrad-wgmma-half", "fp16"),
+        of("forward", 3, "direct"),
+    ]
+    parts = gradients.parts([write(tmp_path / "made.jsonl", records)])
+    assert "alexnet, N = 128" in parts["gradients-where"]
+    igemm, atomic = (cells(parts["wgrad"], name) for name in ("wgrad-igemm", "wgrad-atomic"))
+    assert "–" not in igemm
+    assert float(igemm[7]) > float(igemm[2]) > 0
+    assert (igemm[-1], atomic[-1], atomic[7]) == ("yes", "no", "–")
+    assert cells(parts["wgrad"], "torch-nchw-fp32")[2:5] == ["–", "wrong", "–"]
+    assert cells(parts["wgrad"], "torch-nchw-fp32-deterministic")[-1] == "yes"
+    assert cells(parts["dgrad"], "dgrad-wgmma-half")[1] == "fp16"
+    assert "direct`" not in parts["wgrad"] + parts["dgrad"].replace("dgrad-", "")
+    assert parts["refused"].splitlines()[-1] == "| wgrad | `torch-nchw-fp32` | 2 | 3.0e-04 | 8.0e-07 | winograd |"
