@@ -1,7 +1,7 @@
 // dgrad-direct: a thread computes one value's gradient, gathered from all outputs that the value takes part in.
 //
 // Technique: direct dgrad (gradient of the input, transposed convolution) by gathering; register accumulator.
-// Read next: common/padding.cuh, then dgrad/dgrad_scatter.cu, wgrad/wgrad_direct.cu.
+// Read next: common/padding.cuh, then dgrad/dgrad_phases.cu, dgrad/dgrad_scatter.cu, wgrad/wgrad_direct.cu.
 // Run: alexconv run --rungs dgrad-direct --layers 2
 //
 // The gradient of an input is a sum over the filters and their taps: dy at the output whose window has the input under

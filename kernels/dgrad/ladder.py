@@ -23,6 +23,13 @@ def values_block(p: Problem) -> Dims:
     return THREADS, 1, 1
 
 
+def phases_grid(p: Problem) -> Dims:
+    """A thread for each value of the batch's dx, phase by phase."""
+    down, across = p.conv.strides
+    values = p.N * p.conv.C * ceil(p.conv.H / down) * ceil(p.conv.W / across)
+    return ceil(values / THREADS), down * across, 1
+
+
 def windows_grid(p: Problem) -> Dims:
     """A thread for each channel at each output pixel of the batch."""
     return ceil(p.N * p.conv.C * p.conv.E * p.conv.F / THREADS), 1, 1
@@ -44,6 +51,17 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         parent=None,
         file="dgrad/dgrad_direct.cu",
         launches=(Launch("dgrad_direct", ("dy", "w", "dx", BATCH), values_grid, values_block),),
+        takes=ANY_LAYER,
+        direction=DGRAD,
+    ),
+    Rung(
+        "dgrad-phases",
+        alias="dg-p",
+        idea="a strided layer as interleaved problems: no taps without an output",
+        family="dgrad",
+        parent="dgrad-direct",
+        file="dgrad/dgrad_phases.cu",
+        launches=(Launch("dgrad_phases", ("dy", "w", "dx", BATCH), phases_grid, values_block),),
         takes=ANY_LAYER,
         direction=DGRAD,
     ),
