@@ -11,14 +11,15 @@ from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import GRADIENTS, LADDER, RUNGS
 from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import exact_inputs
-from alexconv.planning.planner import plan
+from alexconv.planning.planner import DoesNotFit, plan
+from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import FORWARD, WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu
 
@@ -29,6 +30,7 @@ ODD = (
     Conv(C=16, H=13, W=11, M=16, R=3, S=3, groups=16),
     Conv(C=16, H=13, W=11, M=3, R=3, S=3),
 )
+PADDED = Conv(C=8, H=13, W=11, M=16, R=3, S=3, top=1, bottom=1, left=1, right=1)  # for gradients
 # By rung, the first that it takes; one that takes none is noticed where the tests are collected, on any machine.
 ODD_OF = {
     rung.name: next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
@@ -45,7 +47,8 @@ def cuda(request):
 
 def bound_of(executor, rung, conv=None, layer=None, **others):
     """The bound rung that a test with these parameters compiles."""
-    conv = conv or (WORKLOADS["alexnet"].layer(layer) if layer else ODD_OF[rung.name])
+    odd = ODD_OF[rung.name] if rung.direction == FORWARD else PADDED.toward(rung.direction)
+    conv = conv or (WORKLOADS["alexnet"].layer(layer) if layer else odd)
     return BoundRung(rung, conv, rung.resolve(conv, {}), executor.device)
 
 
@@ -125,3 +128,27 @@ def test_the_tensor_cores_ceilings_are_of_products_that_are_made(cuda, factors):
     for target in ceilings.tensor_instructions(cuda.gpu.arch).values():
         _, sums = ceilings.tensor_products(cuda.gpu, target, factors, ones, 10)
         assert set(sums) == {10.0 * ones.shape[1] * ceilings.TILE / 128}
+
+
+@pytest.mark.parametrize("rung", GRADIENTS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("transfer", TRANSFERS)
+def test_gradients_of_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
+    """A batch whose outputs are sums over its images is never cut."""
+    bound, how = bound_of(cuda, rung), TRANSFERS[transfer]
+    x, w = exact_inputs(bound.conv, 9, PRECISIONS[rung.precision], seed=1)
+    if bound.roles.sums_images and how.pieces_at_least > 1:
+        with pytest.raises(DoesNotFit, match="which a transfer in pieces would cut"):
+            plan(bound, 9, 1 << 30, how.streams, how.pieces_at_least)
+        return
+    cut = plan(bound, 9, 1 << 30, how.streams, how.pieces_at_least)
+    y = run_once(cuda, x, w, cut, how)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(bound.conv, x, w))
+
+
+@pytest.mark.parametrize("rung", GRADIENTS, ids=lambda rung: rung.name)
+def test_gradients_of_alexnets_layer_3_are_right_timed_and_the_same_each_time(cuda, rung):
+    point = Point.with_defaults(batch_of("alexnet", 3, 3), rung, cuda.device)
+    record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
+    assert record["status"] == "ok", record["reason"]
+    assert record["samples"]["kernel"]
+    assert record["audit"]["differing"] == 0
