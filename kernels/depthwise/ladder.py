@@ -21,6 +21,7 @@ MOST_TAPS = 49  # of a filter, which a thread holds in registers
 VECTOR_TAPS = 36  # of the filters of a vector of channels
 FEW_TAPS = 9  # of a filter, for which narrow tiles need no more loads of a value than memory allows
 MOST_SUMS = 64  # of a thread, in registers
+LEAST_OUTPUTS = 8  # of a thread with wide vectors
 THREADS_BUSY = 512  # of a multiprocessor, below which strips are shorter
 VECTOR_BYTES = 16  # that an instruction moves at most
 RATE = 90.0  # instructions of a multiprocessor's threads per cycle
@@ -68,8 +69,10 @@ def vector_of_rows(p: Problem) -> int:
 
 
 def vector_of_channels(p: Problem) -> int:
-    """The widest vector of channels whose filters a thread can hold beside its sums."""
-    fitting = (size for size in (4, 2) if size * p.conv.R * p.conv.S <= VECTOR_TAPS and p.conv.C % size == 0)
+    """The widest vector of channels whose filters a thread can hold beside its sums; narrow ones for few outputs."""
+    outputs = p.N * p.conv.M * p.conv.E * p.conv.F
+    sizes = (4, 2) if outputs >= LEAST_OUTPUTS * wanted(p) else (2,)
+    fitting = (size for size in sizes if size * p.conv.R * p.conv.S <= VECTOR_TAPS and p.conv.C % size == 0)
     return next(fitting, 1) if multiplier_is_one(p) else 1
 
 
