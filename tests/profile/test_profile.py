@@ -533,6 +533,22 @@ def test_kernels_of_every_micro_batch_have_the_counters_of_the_first():
     assert line.counted(own[:1]) == line
 
 
+@pytest.mark.gpu
+@pytest.mark.alone
+@pytest.mark.filterwarnings("default")  # torch's own warnings are no errors
+def test_a_gpu_records_the_kernels_of_a_rung_and_of_cudnn(tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "profile.jsonl"
+    command = ["--rungs", "igemm-async", "--layers", "3", "--N", "2", "--peers", "torch-nchw-fp32", "--out", str(out)]
+    assert profile.main(command) == 0
+    lines = [header for header in read([out]).headers.values() if header["type"] == "timeline"]
+    assert [line["point"]["rung"] for line in lines] == ["igemm-async", "torch-nchw-fp32"]
+    assert [kernel["entry"] for kernel in lines[0]["kernels"]] == [
+        launch.entry for launch in RUNGS["igemm-async"].launches
+    ]
+    assert all(kernel["us"] > 0 for line in lines for kernel in line["kernels"])
+
+
 @pytest.mark.parametrize(
     ("entry", "function", "same"),
     [("multiply", "multiply", True), ("multiply", "multi", False), ("_Z11flip_filterIffEvPT0_", "flip_filter", True)],

@@ -1,19 +1,25 @@
 """Where the time of a layer goes: parts that add up, computed from the counters and the clock of each run."""
 
+import json
+import re
 from pathlib import Path
+from statistics import median
 
 import matplotlib
+import numpy as np
 import pytest
 from report_records import GPU, record, write
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.peers import peer_name
+from alexconv.records.compressed import contents
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import layer_pages, timelines
 from alexconv.reports.measurements import measurements
 from alexconv.reports.style import RC, settle, svg_text, texts
 from alexconv.shapes import WORKLOADS
 
+ROOT = Path(__file__).parents[2]
 H200 = GPU | {
     "name": "NVIDIA H200",
     "multiprocessors": 132,
@@ -156,3 +162,39 @@ def test_only_layers_with_timelines_have_the_section(tmp_path: Path) -> None:
     found = measurements(read([written(tmp_path / "few.jsonl", *BOTH)]))
     keys = [[section.key for section in layer_pages.page(found, None, "alexnet", layer).sections] for layer in (3, 4)]
     assert ["time" in of_layer for of_layer in keys] == [True, False]
+
+
+# The published pages
+
+
+def test_the_parts_on_the_pages_follow_from_the_record() -> None:
+    lines = map(json.loads, contents(ROOT / "results" / "h100-profile-cudnn.jsonl").splitlines())
+    runs = {
+        (line["point"]["layer"], line["point"]["rung"]): line for line in lines if line["type"] == "timeline"
+    }  # the last of each
+    claims = 0
+    for layer in range(1, 6):
+        text = (ROOT / "docs" / "report" / f"layer-alexnet-{layer}.md").read_text()
+        _, _, table = text.partition("### Parts of the time")
+        for row in re.findall(
+            r"^\| [ft][pf]\d+ \| \[(wgmma-[\w-]+)\] \| (.+) \|$", table.partition("### ")[0], re.MULTILINE
+        ):
+            rung, cells = RUNGS[row[0]], [float(cell.replace(",", "")) for cell in row[1].split(" | ")]
+            kernels, conv = runs[layer, rung.name]["kernels"], WORKLOADS["alexnet"].layer(layer)
+            products = rung.products * conv.macs(128) / (2048 * 132 * 1980)
+            moved = 128 * (conv.C * conv.H * conv.W + conv.M * conv.E * conv.F) + conv.M * conv.K
+            traffic = moved * np.dtype(rung.dtype).itemsize / (2 * 2.619e9 * 5120 / 8) * 1e6
+            slowed = []
+            for place, kernel in enumerate(kernels):
+                if kernel["entry"] == "multiply":
+                    own = end_of(kernel) - max([kernel["start_us"], *map(end_of, kernels[:place])])
+                    slowed.append(own * (1 - kernel["metrics"]["clock_hz"] / 1.98e9))
+            assert cells[0] == pytest.approx(1e3 * median(runs[layer, rung.name]["samples"]["kernel"]), rel=1e-3)
+            assert cells[2] == pytest.approx(max(products, traffic), rel=1e-3)
+            assert cells[3] == pytest.approx(sum(slowed), rel=1e-3)
+            claims += 1
+    assert claims == 15
+
+
+def end_of(kernel: dict) -> float:
+    return float(kernel["start_us"] + kernel["us"])
