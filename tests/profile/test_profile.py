@@ -170,6 +170,7 @@ def small_layer_for(rung):
         ("convnet-benchmarks", 31),
         ("depthwise", 10),
         ("first-last", 6),
+        ("lenet-72-k7", 1),
     )
     for workload, layer in places:
         conv = WORKLOADS[workload].layer(layer)
