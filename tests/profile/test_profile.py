@@ -169,6 +169,7 @@ def small_layer_for(rung):
         ("alexnet", 1),
         ("convnet-benchmarks", 31),
         ("depthwise", 10),
+        ("first-last", 2),
         ("first-last", 6),
         ("lenet-72-k7", 1),
     )
