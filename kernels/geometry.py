@@ -29,7 +29,7 @@ def beyond_shared(device: Device, subject: str, needed: int) -> str | None:
     """Why a block of the device cannot have ``needed`` bytes of shared memory, or None."""
     if needed <= device.shared_per_block:
         return None
-    return f"{subject} {needed} bytes of shared memory, the most on an {device.name} is {device.shared_per_block}"
+    return f"{subject} {needed} bytes of shared memory, of which the {device.name} has {device.shared_per_block}"
 
 
 def beyond_integers(conv: Conv) -> str | None:

@@ -19,6 +19,7 @@ from alexconv.records.store import read
 from alexconv.reports import (
     board,
     book,
+    card_matrix,
     cards,
     choices,
     commands,
@@ -53,7 +54,7 @@ SOURCES = Path("..", "..", "kernels")  # from the report
 MORE = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # predictions and counters for the report
 SCREENS = {"run-gpu": "h200-main-job.jsonl", "run-host": "host/main-job.jsonl"}  # terminals after these runs
 RACE = Path("host", "race.cast")  # the recording of a race that is found without a GPU
-GPU = Path("alexconv", "predict", "gpus", "h200.toml")
+GPUS = Path("alexconv", "predict", "gpus")
 TIMES = Path("alexconv", "cli", recorded_times.FILE.name)
 
 Parts = Mapping[str, str]  # what stands between a page's markers, by their names
@@ -74,7 +75,7 @@ def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callab
 PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "README.md": of_files(readme.parts, "*.jsonl"),
     "docs/board.md": lambda results: board.parts(files_in(results / "board")),
-    "docs/cards.md": cards.parts,
+    "docs/cards.md": lambda results: cards.parts(results) | card_matrix.parts(results),
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
@@ -118,7 +119,9 @@ def texts(report: Report) -> dict[Path, str]:
     files |= {TERMINAL / f"{name}.svg": commands.picture(RESULTS / run) for name, run in SCREENS.items()}
     files[TERMINAL / "race.svg"] = recording.picture(RESULTS / RACE)
     files |= {BOOK / name: text for name, text in book.pages(RESULTS)}
-    files[GPU] = prediction.with_band(GPU.read_text(), RESULTS)
+    for name, known in (("h200", prediction.known_pairs), ("h100", prediction.h100_pairs)):
+        gpu = GPUS / f"{name}.toml"
+        files[gpu] = prediction.with_band(gpu.read_text(), known(RESULTS))
     (main_job,) = files_in(RESULTS, SCREENS["run-gpu"])
     files[TIMES] = recorded_times.text_of(read([main_job]), main_job.as_posix())
     files |= {REPORT / name: text for name, text in markdown_pages(report, SOURCES).items()}

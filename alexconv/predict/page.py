@@ -26,9 +26,7 @@ def parts(results: Path) -> dict[str, str]:
     folder = results / "predicted"
     known = known_pairs(results)
     blind = pairs(read([folder / "blind-measured.jsonl"]), read([folder / "blind.jsonl"]))
-    on_h100 = read([results / H100])
-    h100 = pairs(on_h100, read([folder / "h100-blind.jsonl"]))
-    again = pairs(on_h100, read([folder / "h100-blind.jsonl", folder / "h100.jsonl"]))
+    h100 = pairs(read([results / H100]), read([folder / "h100-blind.jsonl"]))
     tables = {
         "ladder": ladder(known),
         "goals": goals(known, blind, h100),
@@ -37,14 +35,19 @@ def parts(results: Path) -> dict[str, str]:
         "misses": misses(known),
         "h100": table(h100),
         "h100-misses": misses(h100),
-        "h100-again": table(again),
+        "h100-again": table(h100_pairs(results)),
     }
     return {name: "\n".join(lines) for name, lines in tables.items()}
 
 
-def with_band(gpu: str, results: Path) -> str:
+def h100_pairs(results: Path) -> list[Pair]:
+    """An H100's measured points with the predictions that were made after them."""
+    return pairs(read([results / H100]), read([results / "predicted" / "h100.jsonl"]))
+
+
+def with_band(gpu: str, known: Sequence[Pair]) -> str:
     """A GPU's description with the band of nine in ten measured times: ``below`` and ``above``."""
-    shares = band([pair for pair in known_pairs(results) if not pair.held_out])
+    shares = band([pair for pair in known if not pair.held_out])
     for name, share in zip(("below", "above"), shares, strict=True):
         gpu = re.sub(rf"(?m)^{name} = {{ value = [0-9.]+", f"{name} = {{ value = {share:.2f}", gpu)
     return gpu

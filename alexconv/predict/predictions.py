@@ -181,11 +181,11 @@ class KernelCache:
     """Kernels of the bound rungs of a run, compiled and read once for points that differ only in N."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[tuple[str, int], ...]], dict[str, model.Kernel]] = {}
+        self._known: dict[tuple[str, str, tuple[tuple[str, int], ...]], dict[str, model.Kernel]] = {}
 
     def __call__(self, bound: BoundRung, gpu: Gpu) -> dict[str, model.Kernel]:
         """The kernels by entry point; raises MissingTool, CompileError, UnknownInstruction."""
-        key = bound.rung.name, tuple(sorted(bound.macros.items()))
+        key = gpu.key, bound.rung.name, tuple(sorted(bound.macros.items()))
         if key not in self._known:
             self._known[key] = model.compile_kernels(bound, gpu)
         return self._known[key]

@@ -13,8 +13,10 @@ from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.predict import gpu
+from alexconv.predict import gpu, model
+from alexconv.predict.predictions import KernelCache
 from alexconv.records.store import RecordFile, read
+from alexconv.reports import card_matrix
 from alexconv.reports import cards as tables
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -118,3 +120,29 @@ def test_two_gpus_are_compared_by_the_points_that_both_have(tmp_path):
 
 def test_the_page_has_a_row_for_each_gpu():
     assert len(list(tables.gpus())) == len(gpu.names()) + 2
+
+
+def test_the_matrix_has_a_row_for_each_rung_and_a_column_for_each_gpu(tmp_path):
+    suited = {
+        "gpu": "t4",
+        "point": {"rung": "mma-half", "layer": 3, "N": 128},
+        "status": "suited",
+        "reason": None,
+        "launches": [{"registers": 40, "local_bytes": 8}],
+        "checked": "right",
+    }
+    missing = {**suited, "gpu": "h100", "status": "unsuited", "reason": "not its shape", "launches": []}
+    file = RecordFile(tmp_path / card_matrix.FILE)
+    for header in (suited, missing):
+        file.header("card", header)
+    page = card_matrix.parts(tmp_path)
+    assert page["matrix"].splitlines()[-1] == "| mma-half | 3 | 40 | - |"
+    assert "| Tesla T4 | sm_75 | 1 of 1 | 1 | 1 | 1 of 1 |" in page["summary"]
+    assert "| not its shape | mma-half | h100 |" in page["reasons"]
+    assert page["local"].splitlines()[-1] == "| mma-half | 3 | 8 | - |"
+
+
+def test_a_rung_s_kernels_are_kept_apart_by_gpu(monkeypatch):
+    monkeypatch.setattr(model, "compile_kernels", lambda bound, card: {card.key: None})
+    kernels, bound = KernelCache(), BoundRung(RUNGS["direct"], SMALL, RUNGS["direct"].resolve(SMALL, {}))
+    assert [list(kernels(bound, gpu.load(name))) for name in ("t4", "h100", "t4")] == [["t4"], ["h100"], ["t4"]]
