@@ -9,6 +9,7 @@ from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
+from alexconv.reports.networks import shape
 from alexconv.shapes import Conv
 
 TYPE = "library-trials"
@@ -71,14 +72,11 @@ def layers_part(tried: Sequence[Trial]) -> str:
 
 def row(trial: Trial) -> tuple[Cell, ...]:
     """A row of the table of layers."""
-    conv, facts = Conv(**trial.record["conv"]), trial.record
-    features = f", groups {conv.groups}" if conv.groups > 1 else ""
-    stride = f", stride {conv.U}" if conv.U > 1 else ""
-    shape = f"{conv.C} x {conv.H} x {conv.W}, {conv.M} of {conv.R} x {conv.S}{stride}{features}"
+    facts = trial.record
     sides = (
         cell for side in (trial.chosen, trial.fastest) for cell in (f"`{side['rung']}`", f"{1e3 * side['ms']:.1f}")
     )
-    return shape, facts["N"], facts["precision"], facts["memory"], *sides, f"{trial.lost:.2f}"
+    return shape(Conv(**facts["conv"])), facts["N"], facts["precision"], facts["memory"], *sides, f"{trial.lost:.2f}"
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:

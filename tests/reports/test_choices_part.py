@@ -21,6 +21,6 @@ def test_choices_are_compared_with_the_fastest_that_ran():
     assert [trial.lost for trial in tried] == [2, 1]
     assert choices.kinds_part(tried).splitlines()[2:] == ["| 3x3 | 2 | 1.41 | 2.00 |", "| all | 2 | 1.41 | 2.00 |"]
     (line,) = choices.layers_part(tried).splitlines()[2:]
-    shape = "96 x 112 x 112, 96 of 3 x 3, stride 2, groups 96"
+    shape = "96 x 112 x 112, 96 of 3 x 3, stride 2, 96 groups"
     assert line == f"| {shape} | 32 | fp16 | nhwc | `rung-0` | 200.0 | `rung-2` | 100.0 | 2.00 |"
     assert choices.layers_part(tried[1:]) == "None above 1.25."

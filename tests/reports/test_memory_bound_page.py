@@ -26,7 +26,7 @@ def test_a_layer_is_compared_with_its_bytes_and_with_cudnn():
     )
     layers = [memory_bound.Layer(pair, found) for pair in networks.pairs(found)]
     ((layer, shape, precision, moved, predicted, *times, share, peer, ratio, rung),) = memory_bound.layer_rows(layers)
-    assert (layer, shape, precision) == (1, "32 x 112 x 112, 32 of 3 x 3", "fp32")
+    assert (layer, shape, precision) == (1, "32 x 112 x 112, 32 of 3 x 3, 32 groups", "fp32")
     assert (moved, predicted) == (f"{MB:.0f}", f"{MB / 0.85 / 3:.1f}")
     assert (times, peer, rung) == (["160.0", "150.0"], "180.0", "`depthwise-channels`")
     assert share == f"{MB / 150 / 3:.0%}"
