@@ -424,7 +424,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "large-filters",
-            tuple(Conv(C=64, H=63 + R, W=63 + R, M=64, R=R, S=R) for R in (9, 11, 15, 23, 31)),
+            tuple(Conv(64, 63 + width, 63 + width, 64, width, width) for width in (9, 11, 15, 23, 31)),
             (1, 8),
             "filters from 9 x 9 to 31 x 31, 64 channels, filters and outputs per row",
         ),

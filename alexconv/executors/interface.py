@@ -201,8 +201,7 @@ def in_rung_layout(values: Values, array: str, rung: Rung) -> Values:
     dtype, layout = rung.dtype, rung.layout_of(array)
     if values.dtype == dtype and layout == STUDY:
         return values
-    first, channels, rows, columns = values.shape
-    ordered = np.empty(values.shape if layout == STUDY else (first, rows, columns, channels), dtype)
+    ordered = np.empty(values.shape if layout == STUDY else [values.shape[axis] for axis in (0, 2, 3, 1)], dtype)
 
     def convert(images: slice) -> None:
         ordered[images] = from_study(values[images].astype(dtype, copy=False), layout)

@@ -120,7 +120,7 @@ CODE = {
         REFERENCES,
     ),
     "its padding": ("cpu_reference.reference", "(top, bottom), (left", "(bottom, top), (left", REFERENCES),
-    "norms": ("cpu_reference.reference", "norm[:] = np.sqrt(", "norm[:] = 2 * np.sqrt(", RECORDS),
+    "norms": ("cpu_reference.reference", "norms[images] = np.sqrt(", "norms[images] = 2 * np.sqrt(", RECORDS),
     "values of images": ("data", "2 * generator.random(shape", "4 * generator.random(shape", REFERENCES),
     "values of filters": (
         "data",
@@ -260,5 +260,5 @@ def test_a_run_is_not_resumed_with_other_checks(tmp_path: Path, fresh_cache: Pat
     reference = tmp_path / "cpu_reference" / "reference.py"
     edit(reference, "# of NaN: NaN", "# NaN stays NaN")
     assert resumed(tmp_path) == ("1 of 1", ["ok"])
-    edit(reference, "np.matmul(filters, matrix, out=product)", "np.matmul(1.5 * filters, matrix, out=product)")
+    edit(reference, "np.matmul(factors, matrix, out=product)", "np.matmul(1.5 * factors, matrix, out=product)")
     assert resumed(tmp_path) == ("0 of 1", ["ok", "wrong"])
