@@ -31,6 +31,7 @@ from alexconv.reports.comparison import CONTRACTS, gather, peer_title
 from alexconv.reports.elements import Plot, shown
 from alexconv.reports.measurements import measurements
 from alexconv.reports.style import FAMILIES, RC, canvas, family_colour, look, settle, svg_text, texts
+from alexconv.reports.timelines import PARTS
 
 ROOT = Path(__file__).parent.parent.parent
 REPORT = ROOT / "docs" / "report"
@@ -237,7 +238,8 @@ def of_families() -> list[str]:
     page = (ROOT / "docs" / "frontier.md").read_text()
     rows = re.findall(r"^\| (\w+) \| .* \| ([\d.]+) \| [^|]* \|$", page.partition("families: begin")[2], re.MULTILINE)
     times = dict(rows[: len(FAMILIES) + 1])
-    return [*(times[family] for family in FAMILIES), f"cuDNN {times['cuDNN']}", "Only wgmma beats cuDNN in fp32", UNIT]
+    drawn = [times[family] for family in FAMILIES if family in times]  # none of others was timed on AlexNet
+    return [*drawn, f"cuDNN {times['cuDNN']}", "Only wgmma beats cuDNN in fp32", UNIT]
 
 
 UNIT = "ms for AlexNet's five layers, 128 images (log)"
@@ -355,7 +357,23 @@ def of_mapping() -> list[str]:
     return [*titles, *(Counter(coalesced) | Counter(apart)).elements()]
 
 
+def of_parts(layer: str) -> list[str]:
+    """The shares of the parts of each run's time."""
+    numbers = []
+    for row in table(f"layer-alexnet-{layer}-parts-table"):
+        parts = [float(row[name]) for name in PARTS]
+        numbers += [f"{100 * part / sum(parts):.0f} %" for part in parts]
+    return numbers
+
+
+def of_kernels(layer: str) -> list[str]:
+    """What the kernels do."""
+    return [row["kernel"] for row in table(f"layer-alexnet-{layer}-kernel-counters")]
+
+
 KINDS: dict[str, Callable[..., list[str]]] = {
+    r"layer-alexnet-(\d)-parts": of_parts,
+    r"layer-alexnet-(\d)-kernels": of_kernels,
     r"layer-(.*)-(\d)-ladder": of_layer,
     r"(.*)-ladder": of_ladder,
     r"families": of_families,
@@ -375,6 +393,7 @@ FAULTS: dict[str, tuple[str, str]] = {  # a figure, and the start of a text befo
     "a digit of a heat map": ("lenet-70-k5-sweep-tiled", r">\d+\.\d(?=\d<)"),
     "a family's time on a layer": ("layer-alexnet-3-ladder", r">0\.0\d\d(?=\d<)"),
     "a gain": ("ece408-2018-waterfall", r"\d\.\d(?=\d×)"),
+    "a part's share": ("layer-alexnet-3-parts", r">5(?=\d %<)"),
     "a thread": ("fig-9", r">37(?=7<)"),
 }
 
