@@ -299,7 +299,7 @@ def sections(measurements: Measurements, workload: str, layer: int) -> list[Sect
     if any(run.parts for group in groups.values() for run in group):
         items += [parts_plot(groups, f"{key}-parts", origin), parts_table(groups, f"{key}-parts-table", origin)]
     items.append(counter_table(groups, f"{key}-kernel-counters", origin))
-    text = f"On one {device_name(device)} ({card_of(device)}), N={MANY}. {account(groups)}".strip()
+    text = f"On one {device_name(device)}, N={MANY}. {account(groups)}".strip()
     return [Section("time", "Where the time goes", text, items)]
 
 
@@ -308,7 +308,8 @@ def origin_of(measurements: Measurements, groups: Mapping[str, Sequence[Run]]) -
     commands = {header["key"]: str(header.get("command", "")) for header in measurements.of_type("run")}
     used = dict.fromkeys(commands.get(run.record.get("run", ""), "") for group in groups.values() for run in group)
     files = [match[1] for command in used if (match := re.search(r"--out (\S+)", command))]
-    return f"From `{'`, `'.join(dict.fromkeys(files))}`." if files else ""
+    cards = dict.fromkeys(card_of(run.device) for group in groups.values() for run in group)
+    return f"From `{'`, `'.join(dict.fromkeys(files))}` ({', '.join(cards)})." if files else ""
 
 
 def axis_plot(groups: Mapping[str, Sequence[Run]], key: str, origin: str) -> Plot:

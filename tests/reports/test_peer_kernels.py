@@ -32,6 +32,10 @@ def recorded() -> list[dict]:
     return [point for point in map(json.loads, lines) if (point.get("peer") or {}).get("kernels")]
 
 
+def is_forward(point: dict) -> bool:
+    return bool(point["point"].get("direction", "forward") == "forward")
+
+
 @pytest.fixture(scope="module")
 def points() -> list[dict]:
     return recorded()
@@ -63,6 +67,7 @@ def test_an_unknown_name_is_not_guessed() -> None:
 )
 def test_algorithms(points: list[dict], layer: int, peer: str, algorithm: str, tile: int | None) -> None:
     axes = {"workload": "alexnet", "layer": layer, "N": 128, "rung": peer}
+    points = [point for point in points if is_forward(point)]
     ran = [point["peer"]["kernels"] for point in points if axes.items() <= point["point"].items()]
     assert ran
     assert {(algorithm_of(names), fft_tile(names)) for names in ran} == {(algorithm, tile)}
@@ -85,7 +90,7 @@ def test_products_of_an_fft_next_to_the_definition() -> None:
 def test_the_workspace_on_record_is_that_of_the_transforms(points: list[dict], layer: int) -> None:
     """Both operands' coefficients, twice, and the flipped filters: one tile covers a plane, as ``products`` counts."""
     axes = {"workload": "alexnet", "layer": layer, "N": 128, "rung": "torch-nchw-fp32"}
-    for point in (point for point in points if axes.items() <= point["point"].items()):
+    for point in (point for point in points if axes.items() <= point["point"].items() and is_forward(point)):
         conv, tile = WORKLOADS["alexnet"].layer(layer), fft_tile(point["peer"]["kernels"])
         assert tile
         planes = conv.C * (128 + conv.M) * fft_tiles(tile, conv)

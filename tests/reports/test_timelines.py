@@ -108,7 +108,7 @@ def test_kernels_of_both_have_roles_on_one_axis(tmp_path: Path) -> None:
     found = section(written(tmp_path / "few.jsonl", *BOTH))
     axis = found.items[0]
     assert axis.title.endswith("in fp32 multiplying takes 86 % of wgmma-split's time and 67 % of cuDNN NCHW's time")
-    assert axis.caption.endswith("From `some-profile.jsonl`.")
+    assert "From `some-profile.jsonl` (" in axis.caption
     with matplotlib.rc_context(RC):
         figure = axis.draw()
         settle(figure)
@@ -142,12 +142,12 @@ def test_a_time_below_the_roofline_has_no_account(tmp_path: Path) -> None:
 
 def test_runs_of_another_gpu_are_shown_alone_and_named(tmp_path: Path) -> None:
     path = written(tmp_path / "few.jsonl", *BOTH, device=H200 | {"name": "NVIDIA H100"})
-    assert section(path).text.startswith("On one NVIDIA H100 ")
+    assert section(path).text.startswith("On one NVIDIA H100,")
     both = written(tmp_path / "both.jsonl", *BOTH)
     key = RecordFile(both).header("device", H200 | {"name": "NVIDIA H100"})
     RecordFile(both).header("timeline", timeline("wgmma-split", OURS, 0.1) | {"device": key})
     found = section(both)
-    assert found.text.startswith("On one NVIDIA H200 ")
+    assert found.text.startswith("On one NVIDIA H200,")
     assert rows(both, "parts-table")[0]["time"] == 180.0
 
 
