@@ -274,7 +274,7 @@ def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
 
 def few(total: int, multiprocessors: int) -> set[int]:
     """Blocks spread over a small grid; the first and the last of one with more blocks than multiprocessors."""
-    return {*range(0, total, max(1, total // TRIED)), total - 1} if total <= multiprocessors else {0, total - 1}
+    return set(range(0, total, max(1, total // TRIED))) if total <= multiprocessors else {0, total - 1}
 
 
 def middle(grid: Dims) -> int:

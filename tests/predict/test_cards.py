@@ -22,6 +22,7 @@ from alexconv.shapes import WORKLOADS, Conv
 
 T4 = gpu.load("t4")
 MMA = ("mma-tf32", "mma-scaled", "mma-split", "mma-half")
+NETWORKS = ("alexnet", "alexnet-2012", "vgg16", "resnet50", "convnet-benchmarks", "resnext-regnet")
 SMALL = Conv(C=6, H=9, W=8, M=20, R=3, S=2)
 
 
@@ -29,7 +30,7 @@ SMALL = Conv(C=6, H=9, W=8, M=20, R=3, S=2)
 def test_a_gpu_s_shared_memory_holds_the_mma_rungs_default_tiles(name):
     device = gpu.load(name).device
     for rung in map(RUNGS.__getitem__, MMA):
-        for workload in WORKLOADS.values():
+        for workload in map(WORKLOADS.__getitem__, NETWORKS):
             for layer in range(1, len(workload.layers) + 1):
                 conv = workload.layer(layer)
                 problem = Problem(conv, 1, rung.resolve(conv, {}, 1, device), device)
