@@ -246,3 +246,6 @@ PRECISIONS: dict[str, Precision] = {
         ),
     )
 }
+
+# The classes that peers have, too.
+PEER_CLASSES = tuple(name for name, precision in PRECISIONS.items() if precision.peer == name)

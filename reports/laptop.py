@@ -1,11 +1,13 @@
 """What docs/laptop.md tells readers to expect: predicted times of cards, and how long the main job takes."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import fsum
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER
 from alexconv.messages import plural
+from alexconv.precisions import PEER_CLASSES
 from alexconv.predict.gpu import load
 from alexconv.predict.ladder import PredictedTime, predicted_ladder
 from alexconv.predict.predictions import TYPE
@@ -16,9 +18,8 @@ from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.measurements import layer_numbers
 
 PREDICTED = "predicted"  # the folder of predictions
-CLASSES = ("fp32", "tf32", "fp16")
 RUNG = "igemm"  # the classical implicit GEMM, which all cards run
-COLUMNS = ("card", "rungs", LADDER[0].name, RUNG, *(f"best {name}" for name in CLASSES))
+COLUMNS = ("card", "rungs", LADDER[0].name, RUNG, *(f"best {name}" for name in PEER_CLASSES))
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
@@ -49,7 +50,7 @@ def rows(predictions: Records) -> list[tuple[Cell, ...]]:
     }
     whole = [(card, of_rung) for card, of_rung in cards.items() if LADDER[0].name in of_rung]
     return [
-        (card, len(of_rung), of_rung[LADDER[0].name], of_rung.get(RUNG), *(best(of_rung, name) for name in CLASSES))
+        (card, len(of_rung), of_rung[LADDER[0].name], of_rung.get(RUNG), *map(partial(best, of_rung), PEER_CLASSES))
         for card, of_rung in sorted(whole, key=lambda pair: -pair[1][LADDER[0].name])
     ]
 

@@ -11,6 +11,7 @@ from math import fsum, inf, nan
 from pathlib import Path
 from statistics import median
 
+from alexconv.precisions import PEER_CLASSES
 from alexconv.records.compressed import files_in
 from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
@@ -49,7 +50,7 @@ def headline(*groups: Sequence[Path]) -> str:
 
     The files of a group are of one GPU model.
     """
-    contracts = [contract for contract in CONTRACTS if contract.precision.peer == contract.name]
+    contracts = [contract for contract in CONTRACTS if contract.name in PEER_CLASSES]
     rows = [row for files in groups for row in _ratios(files, contracts)]
     columns = ("card", *(contract.name for contract in contracts), "minutes", "records")
     return "\n".join(markdown_table(columns, rows))

@@ -19,11 +19,12 @@ from alexconv.measuring.ahead import build_all
 from alexconv.measuring.watchdog import time_limit
 from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
-from alexconv.networks.plan import AUTO, CLASSES, MEASURED
+from alexconv.networks.plan import AUTO, MEASURED
 from alexconv.networks.schedules import ALL, BEST, SCHEDULES, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.planning.points import parse_batches, parse_precisions
+from alexconv.precisions import PEER_CLASSES
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 
@@ -37,8 +38,8 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
     names = list(NETWORKS) if options.network == ALL else options.network.split(",")
     networks = [network_named(name) for name in dict.fromkeys(names)]
     precisions = parse_precisions(options.precision) or [USUAL_CLASS]
-    if unknown := [name for name in precisions if name not in CLASSES]:
-        raise UsageError(f"networks have the classes {', '.join(CLASSES)}, not {unknown[0]}")
+    if unknown := [name for name in precisions if name not in PEER_CLASSES]:
+        raise UsageError(f"networks have the classes {', '.join(PEER_CLASSES)}, not {unknown[0]}")
     words = (options.rungs or AUTO).split(",")
     if unknown := [word for word in words if word not in (AUTO, MEASURED, *ladder.named)]:
         raise UsageError(f"unknown rung {unknown[0]!r}: --network takes rungs by name, {AUTO} or {MEASURED}")

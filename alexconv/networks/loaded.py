@@ -13,11 +13,12 @@ from alexconv.errors import UsageError
 from alexconv.executors import AUTO, choose_executor
 from alexconv.executors.interface import Executor, Values
 from alexconv.networks.measuring import opened_network
-from alexconv.networks.plan import CLASSES, plan_network
+from alexconv.networks.plan import plan_network
 from alexconv.networks.schedules import BEST, SCHEDULES
 from alexconv.networks.tables import network_named
 from alexconv.networks.weights import Weights, as_array, from_state_dict, generated, stored_as
 from alexconv.planning.planner import DoesNotFit
+from alexconv.precisions import PEER_CLASSES
 
 
 class LoadedNetwork:
@@ -86,7 +87,7 @@ def load(
     Raises UsageError for an unknown network or precision, ValueError for weights that do not fit, and MissingTool.
     """
     network = network_named(name)
-    if precision not in CLASSES:
-        raise UsageError(f"networks have the classes {', '.join(CLASSES)}, not {precision}")
+    if precision not in PEER_CLASSES:
+        raise UsageError(f"networks have the classes {', '.join(PEER_CLASSES)}, not {precision}")
     parameters = generated(network) if weights is None else from_state_dict(network, weights)
     return LoadedNetwork(name, stored_as(parameters, precision), precision, choose_executor(backend, device))

@@ -31,7 +31,6 @@ from alexconv.tune.measured import Request
 
 AUTO, MEASURED = "auto", "measured"  # in place of a rung's name: the likeliest of each stage; the fastest of them
 CONTENDERS = 4  # of a stage, besides the variants of the linear kernel
-CLASSES = ("fp32", "tf32", "fp16")  # the error classes of networks
 IMAGES = "images"  # the array of the first stage's input
 ALTERNATING = ("even", "odd")  # those of outputs
 LINE_BYTES = 128  # of a cache line

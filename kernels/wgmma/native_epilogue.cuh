@@ -1,6 +1,8 @@
 // The epilogue for NHWC fp16 outputs: accumulators to y [N][E][F][M], straight from registers.
 //
 // Gives: NativeEpilogue<Where, Others>, an Epilogue of warpgroups.cuh and window.cuh.
+//
+// Needs: TILE_FILTERS, a constant of the rung.
 #pragma once
 #include "../common/bias.cuh"
 #include "blocked.cuh"

@@ -24,6 +24,8 @@
 // matrices, stay below those of a chain of fused multiply-adds.
 //
 // Gives: WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
+//
+// Needs: TILE_OUTPUTS, a constant of the rung, and LADDER_TILE_TAPS.
 #pragma once
 #include "../common/padding.cuh"
 #include "../common/range.cuh"

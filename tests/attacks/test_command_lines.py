@@ -18,6 +18,7 @@ ENDED_BY = {
     "tune": ["--backend", "cuda"],
     "accuracy": ["--backend", "cuda"],
     "ceilings": [],
+    "cards": ["--gpu", ABSENT],
     "report": [],
     "predict": ["--gpu", ABSENT],
     "check": ["--kinds", ABSENT],

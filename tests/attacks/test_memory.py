@@ -28,7 +28,9 @@ from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 
 N, BUDGETS = 2048, (64, 128, 500, 4000)  # images; MiB
-LAYERS = [*WORKLOADS["alexnet"].layers, *WORKLOADS["lenet-86-k7"].layers, WORKLOADS["convnet-benchmarks"].layer(31)]
+OTHERS = ("convnet-benchmarks", 31), ("resnext-regnet", 1), ("first-last", 6)  # for rungs that take no study's layer
+LAYERS = [*WORKLOADS["alexnet"].layers, *WORKLOADS["lenet-86-k7"].layers]
+LAYERS += [WORKLOADS[workload].layer(number) for workload, number in OTHERS]
 DRIVERS_STEP = 2 << 20  # bytes: the driver's allocation granularity
 NEAR = 0.05  # allowed relative difference between a peak and the plan
 
@@ -166,7 +168,7 @@ def test_images_that_turn_or_change_their_layout_are_held_once(host: HostExecuto
     )
     tracemalloc.start()
     try:
-        with open_rung(executor, cut, x.copy(), np.zeros(1), TRANSFERS["pageable"]) as opened:  # type: ignore[arg-type]
+        with open_rung(executor, cut, x.copy(), np.zeros(conv.w_shape()), TRANSFERS["pageable"]) as opened:  # type: ignore[arg-type]
             converted, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()
             opened.turn(-1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from alexconv.compiling.sources import source_files
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.kernels.rung import FOLDER
 from alexconv.kernels.stages.ladder import STAGE_RUNGS
 
@@ -21,7 +21,7 @@ def words(text: str) -> set[str]:
 def test_a_header_names_the_constants_that_it_needs(header: Path):
     opening, _, code = header.read_text().partition("#pragma once\n")
     assert code, "a header begins with a comment and #pragma once"
-    rungs = [rung for rung in (*LADDER, *STAGE_RUNGS) if header in source_files(rung.path)]
+    rungs = [rung for rung in (*ALL_DIRECTIONS, *STAGE_RUNGS) if header in source_files(rung.path)]
     assert rungs, "no rung includes it"
     taken = {constant.name for rung in rungs for constant in rung.constants}
     taken |= {f"LADDER_{name}" for rung in rungs for name, _ in rung.sizes}

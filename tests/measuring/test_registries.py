@@ -211,7 +211,7 @@ def test_a_precision_class_is_one_row(tmp_path):
 
 
 # There fp32, tf32 and fp16 are types of numbers that a unit multiplies, each with its rate.
-RATES = {"ceilings.py", "book_drawings.py"}
+RATES = {"ceilings.py", "book_drawings.py", "timelines.py"}
 
 
 def test_no_other_table_tells_the_classes():

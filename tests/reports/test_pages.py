@@ -18,7 +18,8 @@ def test_the_pages_are_what_the_records_say(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_part_between_markers_is_generated() -> None:
-    pages = {str(page.relative_to(ROOT)): page.read_text() for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
+    files = (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("results/*/README.md"))
+    pages = {str(page.relative_to(ROOT)): page.read_text() for page in files}
     marked = {page for page, text in pages.items() if re.search("<!-- [\\w-]+: begin -->", text)}
     assert marked == {*build.PAGES, "docs/architecture.md"}  # whose table is that of a test
 
