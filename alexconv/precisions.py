@@ -248,4 +248,4 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 # The classes that peers have, too.
-PEER_CLASSES = tuple(name for name, precision in PRECISIONS.items() if precision.peer == name)
+PEER_CLASSES = tuple(peer_class for peer_class in PRECISIONS if PRECISIONS[peer_class].peer == peer_class)

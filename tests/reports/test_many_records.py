@@ -45,7 +45,7 @@ def test_each_record_is_read_and_summarized_once(tmp_path, monkeypatch):
 
     for module, name in ((store, "lines_of"), (measurements, "summarize"), (measurements, "identity")):
         counted(module, name)
-    monkeypatch.setattr(page, "draw_all", lambda plots, folder: None)
+    monkeypatch.setattr(page, "draw_all", lambda plots, folder, png: None)
     assert command.main([str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "report")]) == 0
     assert calls["lines_of"] == 1
     assert calls["identity"] <= MOST_IDENTITIES * count
