@@ -18,11 +18,11 @@ KERNELS = ("winograd", "fft")  # words in the names of an engine's kernels, whic
 
 def of_direction(records: Iterable[Record], direction: str) -> dict[str, dict[int, Record]]:
     """The records of a direction with default constants, by rung and layer."""
-    found: dict[str, dict[int, Record]] = {}
+    by_rung: dict[str, dict[int, Record]] = {}
     for record in records:
         if record["point"].get(DIRECTION) == direction and not changed_in(record):
-            found.setdefault(record["point"]["rung"], {})[record["point"]["layer"]] = record
-    return found
+            by_rung.setdefault(record["point"]["rung"], {})[record["point"]["layer"]] = record
+    return by_rung
 
 
 def cell(record: Record | None) -> Cell:
@@ -35,12 +35,12 @@ def cell(record: Record | None) -> Cell:
 
 def rows(records: Sequence[Record], direction: str) -> Iterator[tuple[Cell, ...]]:
     """Each class's rungs in ladder order, then cuDNN in the same class."""
-    found = of_direction(records, direction)
-    ours = [rung.name for rung in ALL_DIRECTIONS if rung.name in found]
-    peers = [name for name in found if name not in ALL_DIRECTIONS.named]
+    by_rung = of_direction(records, direction)
+    ours = [rung.name for rung in ALL_DIRECTIONS if rung.name in by_rung]
+    peers = [name for name in by_rung if name not in ALL_DIRECTIONS.named]
     for precision in PRECISIONS:
         for name in (*ours, *peers):
-            layers = found[name]
+            layers = by_rung[name]
             if next(iter(layers.values()))["point"]["precision"] != precision:
                 continue
             of_sum = [layer for layer in LAYERS if direction == WGRAD or layer > 1]

@@ -150,9 +150,9 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables, one for each file: what is compared was measured on one card."""
     blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-peers": []}
     for file in files:
-        found, records = networks_in([file])
+        networks, records = networks_in([file])
         tables = (SCHEDULE_COLUMNS, schedule_rows), (STAGE_COLUMNS, stage_rows), (PEER_COLUMNS, peer_rows)
         for (columns, rows_of), block in zip(tables, blocks.values(), strict=True):
-            if rows := list(rows_of(found)):
-                block += ["\n".join([*markdown_table(columns, rows), "", source(records, found, [file])])]
+            if rows := list(rows_of(networks)):
+                block += ["\n".join([*markdown_table(columns, rows), "", source(records, networks, [file])])]
     return {name: "\n\n".join(block) or NOT_MEASURED for name, block in blocks.items()}

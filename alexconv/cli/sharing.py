@@ -65,20 +65,20 @@ def text(pattern: re.Pattern[str]) -> Filter:
 
 def version(value: Any) -> str | None:
     """The public part of a version: what a build adds after it may name who built it."""
-    found = _VERSION.match(value) if isinstance(value, str) else None
-    return found[0] if found else None
+    parts = _VERSION.match(value) if isinstance(value, str) else None
+    return parts[0] if parts else None
 
 
 def compiler(value: Any) -> str | None:
     """A compiler's name and version, without its distributor's words."""
-    found = _COMPILER.match(value) if isinstance(value, str) else None
-    return f"{found[1]} {found[2]}" if found else None
+    parts = _COMPILER.match(value) if isinstance(value, str) else None
+    return f"{parts[1]} {parts[2]}" if parts else None
 
 
 def system(value: Any) -> str | None:
     """The system, the first two numbers of its version, and whether it is Windows' subsystem for Linux."""
-    found = _SYSTEM.match(value) if isinstance(value, str) else None
-    return f"{found[1]} {found[2]}{' WSL' if 'microsoft' in value.lower() else ''}" if found else None
+    parts = _SYSTEM.match(value) if isinstance(value, str) else None
+    return f"{parts[1]} {parts[2]}{' WSL' if 'microsoft' in value.lower() else ''}" if parts else None
 
 
 def figures(value: Any) -> Any:
@@ -139,8 +139,8 @@ def names_here() -> set[str]:
     """This machine's names and this user's, which a compiler's message may contain."""
     node, home = platform.node(), Path.home().name
     user = os.environ.get("USER") or getpass.getuser()
-    found = {node, node.partition(".")[0], home, user, os.environ.get("SUDO_USER", "")}
-    return {name for name in found if len(name) >= LEAST_NAME}
+    names = {node, node.partition(".")[0], home, user, os.environ.get("SUDO_USER", "")}
+    return {name for name in names if len(name) >= LEAST_NAME}
 
 
 def fields(names: Collection[str]) -> Allowed:

@@ -162,11 +162,11 @@ def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder
     served = plan.precision, *PRECISIONS[plan.precision].stricter
     rungs = [rung for rung in ladder if rung.precision in served and rung.dtype == plan.dtype]
     rungs = [rung for rung in rungs if is_linear(stage) or rung.layout == plan.layout]
-    found = [step.bound, *auto.contenders(executor.device, stage.shape, plan.N, rungs, CONTENDERS)]
+    candidates = [step.bound, *auto.contenders(executor.device, stage.shape, plan.N, rungs, CONTENDERS)]
     if is_linear(stage) and plan.N <= FEW_IMAGES:
         usual = bound_to(own["linear"], stage, plan.N, executor)
-        found += [usual.having({SPLITS.name: splits}) for splits in SPLITS.choices]
-    once = {(bound.rung.name, *sorted(bound.constants.items())): bound for bound in found}
+        candidates += [usual.having({SPLITS.name: splits}) for splits in SPLITS.choices]
+    once = {(bound.rung.name, *sorted(bound.constants.items())): bound for bound in candidates}
     return [bound for bound in once.values() if not misfit(executor, bound, plan.N)]
 
 

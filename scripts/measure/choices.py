@@ -156,7 +156,7 @@ def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) 
     conv = case.conv
     x, w = bench.tensors(conv, case.N, case.precision, case.memory)
     expected, norms = exact(bench.torch, x[:1].double(), w.double(), conv)
-    found = []
+    trials = []
     for each in compared:
         rung = each.choice.rung
         facts: Record = {"rung": rung.name, "layout": rung.layout, "constants": dict(each.choice.constants)}
@@ -172,8 +172,8 @@ def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) 
             facts["error"] = float(((y[:1].double() - expected).abs() / norms).max())
         except (RuntimeError, AlexconvError) as error:
             facts["failure"] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        found.append(facts)
-    return found
+        trials.append(facts)
+    return trials
 
 
 def told(case: Case, trials: Sequence[Record]) -> float | None:
