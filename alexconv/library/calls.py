@@ -9,7 +9,7 @@ import numpy as np
 from alexconv.library.arrays import TO_NCHW, TO_NHWC, Descriptor, Four, packed_descriptor, permute
 from alexconv.library.terms import Terms, conv_of, place
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import Conv
+from alexconv.shapes import DGRAD, DIRECTIONS, Conv
 
 MOST_CALLS = 4096  # in each cache of what follows from a call's layer or descriptors
 
@@ -19,7 +19,7 @@ class Call:
     """State shared by all calls whose arrays have the same descriptors.
 
     ``x`` and ``y`` are input and output with their axes as (N, C, H, W), ``w`` and ``bias`` the filters and their bias;
-    ``memory`` is x's layout in memory.
+    ``memory`` is x's layout in memory.  Of a gradient they are the arrays that have these roles in its direction.
     """
 
     terms: Terms
@@ -54,6 +54,24 @@ def call_of(
         check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
         y = study_order(out, terms.layout)
     return Call(terms, conv, N, memory, x_nchw, y, w, bias)
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def gradient_of(terms: Terms, direction: str, x: Descriptor, w: Descriptor, shape: Four) -> Call:
+    """The call for a gradient of ``shape``, a new, packed array in nchw, or of dgrad in the layout of dy.
+
+    x and w are the operands in the roles of the direction: of dgrad dy and filters, of wgrad x and dy, all in nchw.
+    Raises ValueError where they do not fit each other or the precision.
+    """
+    for array, name in ((x, DIRECTIONS[direction].x), (w, DIRECTIONS[direction].w)):
+        check_dtype(array, name, terms.precision)
+    memory = memory_of(x) if direction == DGRAD else "nchw"  # of the gradient
+    y = packed_descriptor(shape, memory, x.dtype, x.device)
+    planes, filters, dy = (y, w, x) if direction == DGRAD else (x, y, w)
+    conv, N = conv_of(terms, filters, planes).toward(direction), planes.shape[0]
+    if dy.shape != conv.y_shape(N):
+        raise ValueError(f"dy has shape {dy.shape}, the output has {conv.y_shape(N)}")
+    return Call(terms, conv, N, memory, x, y, w, None)
 
 
 def check_filters(w: Descriptor, bias: Descriptor | None, terms: Terms) -> None:

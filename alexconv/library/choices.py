@@ -9,7 +9,7 @@ from alexconv import planning, shapes, tune
 from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
 from alexconv.files import read_json, write_json
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.messages import print_to_stderr
 from alexconv.paths import cache_dir, kernels_folder
 from alexconv.records.store import Record, digest
@@ -36,7 +36,7 @@ def load(executor: Executor, request: Request, budget: int) -> CachedChoice | No
             return None
         if content["rung"] is None:
             return CachedChoice(None)
-        rung, constants = RUNGS[content["rung"]], content["constants"]
+        rung, constants = ALL_DIRECTIONS.named[content["rung"]], content["constants"]
         if rung.resolve(request.conv, constants, request.N, executor.device) != constants:
             raise ValueError("not the rung's constants")
         choice = auto.Choice(rung, constants, bool(content["measured"]), float(content["us"]))

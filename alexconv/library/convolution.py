@@ -22,7 +22,7 @@ less time than one of their own layout (``alexconv.library.routes``).  Layers th
 in the background: within the same error bound, but rounded in another order.
 
 Calls are thread-safe, on any streams.  They can be captured in CUDA graphs; a captured call waits for its rung's
-compilation.  Gradients of torch tensors are cuDNN's (``alexconv.library.torch_operator``).
+compilation.  Gradients of torch tensors are of the same class (``alexconv.library.gradients``).
 """
 
 import sys
@@ -104,13 +104,14 @@ class Conv2d:
 def output(
     operation: Operation, x: Any, out: Any, filters: Any = None, bias: Any = None, fixed: FixedFilters | None = None
 ) -> Any:
-    """A call's output; tensors that torch traces, or that need gradients, go through the operator."""
+    """A call's output; tensors that torch traces or casts, or that need gradients, go through the operator."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(x, torch.Tensor):
         return operation.compute(x, out, filters, bias)
     needs_grad = fixed.requires_grad if fixed else requires_grad(filters) or requires_grad(bias)
     if (
         torch.compiler.is_compiling()
+        or torch.is_autocast_enabled(x.device.type)
         or type(x).__name__ not in PLAIN
         or (torch.is_grad_enabled() and (x.requires_grad or needs_grad or requires_grad(out)))
     ):

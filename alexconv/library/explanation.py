@@ -5,14 +5,16 @@ from inspect import signature
 from typing import Any
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.library import on_host
-from alexconv.library.calls import Call
+from alexconv.library import gradients, on_host
+from alexconv.library.calls import Call, gradient_of
 from alexconv.library.convolution import conv2d
 from alexconv.library.devices import OF_HOST_ARRAYS, gpu
 from alexconv.library.operation import first_piece, operation_of
 from alexconv.library.routes import candidates
+from alexconv.library.terms import one_of
 from alexconv.library.workspaces import Gpu
 from alexconv.precisions import PRECISIONS
+from alexconv.shapes import DIRECTIONS, FORWARD
 
 PARAMETERS = signature(conv2d)
 ON_CPU = "on the CPU: the rung of its class, or of a stricter one, that is ready soonest"
@@ -20,6 +22,8 @@ BY_PATCHES = "on the CPU: no rung takes the layer, so each group is a layer of 1
 FASTEST = "the shortest time of those that can, with the copies that they take"
 COMPILING = "; while it compiles, generic.cu computes calls that are not captured, without exceptions"
 EMPTY = "x has no images, so nothing is computed"
+GRADIENT_ON_CPU = "on the CPU: of class fp32, whatever the call's"
+BY_TORCH = "no rung takes the gradient, or its batch does not fit in memory: torch computes it, at torch's settings"
 GENERIC = "no rung takes the layer: generic.cu computes it"
 
 
@@ -70,11 +74,14 @@ class Explanation:
         )
 
 
-def explain(x: Any, filters: Any, *arguments: Any, **named: Any) -> Explanation:
+def explain(x: Any, filters: Any, *arguments: Any, direction: str = FORWARD, **named: Any) -> Explanation:
     """How ``conv2d`` computes a call with these arguments, which are its own.  Nothing is computed or compiled.
 
-    Raises as ``conv2d`` does.
+    direction: forward; or dgrad or wgrad: a gradient of the call, of x or of the filters.
+
+    Raises as ``conv2d`` does, and ValueError for another direction.
     """
+    one_of(direction, "direction", DIRECTIONS)
     call_arguments = PARAMETERS.bind(x, filters, *arguments, **named)
     call_arguments.apply_defaults()
     values = call_arguments.arguments
@@ -83,12 +90,25 @@ def explain(x: Any, filters: Any, *arguments: Any, **named: Any) -> Explanation:
     call, _ = operation.described(x, values["out"], filters, values["bias"])
     if not call.N:
         return Explanation(None, {}, call.terms.precision, (), EMPTY)
+    if direction != FORWARD:
+        return _of_gradient(direction, call)
     staged = call.x.device is None
     device = OF_HOST_ARRAYS[operation.backend]() if call.x.device is None else gpu(call.x.device)
     if device is None:
         return _on_cpu(call)
     with device.lock, device.current():
         return _on_gpu(device, first_piece(device, call) if staged else call)
+
+
+def _of_gradient(direction: str, call: Call) -> Explanation:
+    terms, problem = call.terms._replace(layout="nchw"), gradients.problem_of(direction, call)
+    if call.x.device is None:
+        conv, executor = gradient_of(terms, *problem).conv, on_host.host_executor()
+        return _of_rung(on_host.required(conv, call.N, gradients.ON_CPU).bound(executor, conv), GRADIENT_ON_CPU)
+    device = gpu(call.x.device)
+    with device.lock, device.current():
+        able = next(gradients.routed(device, terms, *problem), None)
+        return _on_gpu(device, able, "") if able else Explanation(None, {}, terms.precision, (), BY_TORCH)
 
 
 def _on_cpu(call: Call) -> Explanation:
@@ -100,7 +120,7 @@ def _on_cpu(call: Call) -> Explanation:
     return _of_rung(BoundRung(choice.rung, conv, choice.constants, on_host.host_executor().device), reason)
 
 
-def _on_gpu(device: Gpu, call: Call) -> Explanation:
+def _on_gpu(device: Gpu, call: Call, meanwhile: str = COMPILING) -> Explanation:
     able = candidates(device, call)
     if not able:
         strictest = next(name for name, row in PRECISIONS.items() if row.dtype == call.x.dtype)
@@ -109,7 +129,7 @@ def _on_gpu(device: Gpu, call: Call) -> Explanation:
         Timed(each.choice.rung.name, each.choice.rung.layout, each.choice.us, each.choice.measured, each.copies)
         for each in able
     )
-    return _of_rung(able[0].bound(device), FASTEST + COMPILING, tuple(timed))
+    return _of_rung(able[0].bound(device), FASTEST + meanwhile, tuple(timed))
 
 
 def _of_rung(bound: BoundRung, reason: str, compared: tuple[Timed, ...] = ()) -> Explanation:

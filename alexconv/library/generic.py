@@ -1,4 +1,4 @@
-"""Launch configurations of generic.cu's kernels, whose shape is an argument, and of copy.cu's."""
+"""Launch configurations of the kernels whose shape is an argument: generic.cu's, copy.cu's and sum.cu's."""
 
 from math import ceil, prod
 from pathlib import Path
@@ -8,12 +8,17 @@ from alexconv.library.arrays import Descriptor
 from alexconv.library.packets import Struct
 from alexconv.shapes import Conv
 
-GENERIC_SOURCE, COPY_SOURCE = (Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu"))
+GENERIC_SOURCE, COPY_SOURCE, SUM_SOURCE = SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu", "sum.cu")
+)
 TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in generic.cu
 LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty
 MOST_GROUPS = 65535  # CUDA's limit on gridDim.y
 ALONG_TILE, INNER_TILE = 64, 32  # of copy_transposed; as in copy.cu
 COPY_BLOCK = 32, 4, 1
+MOST_ACROSS = 32  # neighbouring filters that a block of sum.cu sums
+SUM_BLOCKS = 1024  # wanted, whatever the GPU: the same sums everywhere
+PARTIAL_BYTES = 4
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 
 Launch = tuple[str, Dims, Dims, list[Struct]]  # entry, grid, block, the structs and numbers that follow the arrays
@@ -48,6 +53,26 @@ def finish(conv: Conv, N: int, y: Descriptor) -> Launch:
 def over(elements: int) -> Dims:
     """A grid with a thread for each element."""
     return ceil(elements / THREADS), 1, 1
+
+
+def sums(dy: Descriptor) -> tuple[list[tuple[str, Dims, list[Struct]]], int]:
+    """The launches of THREADS threads that sum each filter's plane of dy over the batch, and bytes of partial sums.
+
+    The arrays are dy and partial, then partial and the sums.
+    """
+    if dy.strides[2] == dy.shape[3] * dy.strides[3]:
+        dy = one_row(dy)
+    N, M, *_ = dy.shape
+    across = MOST_ACROSS if dy.strides[1] == 1 and M >= MOST_ACROSS else 1
+    columns = ceil(M / across)
+    images = ceil(N / min(N, ceil(SUM_BLOCKS / columns)))
+    slices = ceil(N / images)
+    words = [*dy.shape, *dy.strides, across, images]
+    launches: list[tuple[str, Dims, list[Struct]]] = [
+        ("sum_slices", (columns, slices, 1), [words]),
+        ("sum_partials", over(M), [[M], [slices]]),
+    ]
+    return launches, slices * M * PARTIAL_BYTES
 
 
 def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Launch:

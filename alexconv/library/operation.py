@@ -36,6 +36,7 @@ from alexconv.library.packets import Packet, Symbol, Value
 from alexconv.library.routes import route_of
 from alexconv.library.terms import Padding, Pair, Terms, one_of, terms_of
 from alexconv.library.workspaces import Gpu, Lane, Loaded, Memory
+from alexconv.shapes import FORWARD
 
 IN_BACKGROUND = True  # whether rungs compile in the background during a shape's first calls
 MOST_PACKETS = 1024  # cached for each operation
@@ -150,7 +151,7 @@ class Operation:
     def _new_packet(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """A new packet."""
         route = route_of(device, call)
-        wait = lane.life is not None or not IN_BACKGROUND
+        wait = lane.life is not None or not IN_BACKGROUND or call.conv.direction != FORWARD
         loaded = device.loaded(route.key, wait=wait) if route.key else None
         if loaded is None or isinstance(loaded, Future):
             packet = self._generic(device, call, lane)
@@ -177,16 +178,17 @@ class Operation:
     @staticmethod
     def _add_preparation(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
         """Appends the preparation of a call's own filters; returns the addresses of all arrays but x and y."""
-        w, extra_bytes = call.w, loaded.bound.prepared_bytes()
-        in_order = in_place(w, "nchw")
+        w, extra_bytes, role = call.w, loaded.bound.prepared_bytes(), call.conv.roles.w
+        layout = loaded.bound.rung.layout_of(role)
+        in_order = in_place(w, layout)
         if not in_order:
-            extra_bytes = {**extra_bytes, "w": nbytes(w)}
-        values: dict[str, Value] = {"w": Symbol("w"), **lane.addresses(loaded, extra_bytes)}
+            extra_bytes = {**extra_bytes, role: nbytes(w)}
+        values: dict[str, Value] = {role: Symbol("w"), **lane.addresses(loaded, extra_bytes)}
         if call.bias is not None:
             values["bias"] = Symbol("bias")
         if not in_order:
-            target = packed_descriptor(w.shape, "nchw", w.dtype, device.number)
-            device.add_copy(recipe, (Symbol("w"), w), (values["w"], target), (0, 0))
+            target = packed_descriptor(w.shape, layout, w.dtype, device.number)
+            device.add_copy(recipe, (Symbol("w"), w), (values[role], target), (0, 0))
         device.add_launches(recipe, loaded.program, loaded.bound.preparation(), values, pdl=False)
         return values
 

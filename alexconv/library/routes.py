@@ -8,14 +8,14 @@ from functools import lru_cache
 from math import prod
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.library import choices
 from alexconv.library.arrays import in_place
 from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.library.workspaces import Gpu, WorkspaceKey
 from alexconv.messages import print_to_stderr
 from alexconv.planning.layouts import LAYOUTS
-from alexconv.shapes import Conv
+from alexconv.shapes import FILTERS, FORWARD, Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import copying
 from alexconv.tune.measured import Request
@@ -64,11 +64,11 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
     last, as in ``auto``.
     """
     plain = replace(call.conv.with_border(), bias=False, relu=False)
-    layers = [call.conv] if plain == call.conv else [call.conv, plain]
+    layers = [call.conv] if plain == call.conv or call.conv.direction != FORWARD else [call.conv, plain]
     able = [
         candidate(device, call, choice, conv)
         for conv in layers
-        if any(set(conv.features) <= set(rung.takes) for rung in LADDER)
+        if any(set(conv.features) <= set(rung.takes) for rung in ALL_DIRECTIONS.of_direction(conv.direction))
         for layout in LAYOUTS
         if (choice := chosen(device, conv, call.N, call.terms.precision, layout))
     ]
@@ -77,13 +77,13 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
 
 def candidate(device: Gpu, call: Call, choice: auto.Choice, conv: Conv) -> Candidate:
     """A choice with what it copies."""
-    x_in_place = conv.padding == call.conv.padding and in_place(call.x, choice.rung.layout)
-    y_in_place = in_place(call.y, choice.rung.layout)
+    rung, roles = choice.rung, conv.roles
+    x_in_place = conv.padding == call.conv.padding and in_place(call.x, rung.layout_of(roles.x))
+    y_in_place = in_place(call.y, rung.layout_of(roles.y))
+    w_in_place = roles.w in FILTERS or in_place(call.w, rung.layout_of(roles.w))
     finish = (conv.bias, conv.relu) != (call.conv.bias, call.conv.relu)
-    elements = [
-        (x_in_place, prod(conv.x_shape(call.N))),
-        *((kept, prod(conv.y_shape(call.N))) for kept in (y_in_place, not finish)),
-    ]
+    used = (x_in_place, roles.x), (y_in_place, roles.y), (not finish, roles.y), (w_in_place, roles.w)
+    elements = [(kept, prod(conv.shape_of(role, call.N))) for kept, role in used]
     copied = [copying(conv, count, call.x.itemsize, device.executor.device) for kept, count in elements if not kept]
     return Candidate(choice, conv, x_in_place, y_in_place, finish, sum(copied))
 

@@ -36,7 +36,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         """The convolution, of a tensor of the precision's type."""
         weight, bias = self.weight, self.bias
         needs_grad = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        if torch.compiler.is_compiling() or needs_grad:
+        if torch.compiler.is_compiling() or needs_grad or torch.is_autocast_enabled(x.device.type):
             y: torch.Tensor = convolve(x, weight, bias, None, self.terms)
             return y
         versions = version(weight), version(bias)
@@ -92,11 +92,18 @@ class Patched:
 
 
 def patch(
-    model: torch.nn.Module, precision: str = "fp32", *, fuse: bool = False, say: Callable[[str], None] = print_to_stderr
+    model: torch.nn.Module,
+    precision: str = "fp32",
+    *,
+    fuse: bool = False,
+    autocast: bool = False,
+    say: Callable[[str], None] = print_to_stderr,
 ) -> Patched:
     """Replaces a model's ``nn.Conv2d`` layers in place by alexconv's, where the results are equivalent.
 
-    ``precision`` is as in ``conv2d``; parameters must have its type.  ``fuse``, for a model in evaluation mode that is
+    ``precision`` is as in ``conv2d``; parameters must have its type, but for ``autocast``, which is for a model that
+    runs under ``torch.autocast``: convolutions then cast them in each call.  The model trains as before, with
+    gradients of the same class.  ``fuse``, for a model in evaluation mode that is
     not trained further, also folds a BatchNorm2d after a replaced layer into its filters and bias, and fuses a ReLU;
     ``nn.Identity`` takes their places.  Returns, and prints, what was replaced and what was not, with the reason.
 
@@ -110,7 +117,7 @@ def patch(
         raise ValueError("fuse=True is for inference, the model is in training mode: call model.eval() first")
     fit, left = [], []
     for owner, attribute, name, layer in list(_layers(model)):
-        if reason := _unfit(layer, precision):
+        if reason := _unfit(layer, precision, autocast=autocast):
             left.append((name, reason))
         else:
             fit.append((owner, attribute, name, layer))
@@ -150,7 +157,7 @@ def _layers(owner: torch.nn.Module, prefix: str = "") -> Iterator[tuple[torch.nn
             yield from _layers(layer, f"{prefix}{attribute}.")
 
 
-def _unfit(layer: Any, precision: str) -> str | None:
+def _unfit(layer: Any, precision: str, *, autocast: bool) -> str | None:
     """Why a layer stays as it is, or None."""
     kind = type(layer)
     if kind is not torch.nn.Conv2d:
@@ -158,7 +165,7 @@ def _unfit(layer: Any, precision: str) -> str | None:
     if layer.padding_mode != "zeros":
         return f"pads with mode {layer.padding_mode!r}"
     wanted = getattr(torch, PRECISIONS[precision].dtype)
-    if layer.weight.dtype != wanted:
+    if layer.weight.dtype != wanted and not autocast:
         return f"has parameters of {layer.weight.dtype}, precision {precision} takes {wanted}"
     if torch.nn.utils.parametrize.is_parametrized(layer):
         return "has parameters that are computed (parametrizations)"

@@ -35,7 +35,7 @@ from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.cuda.tensor_maps import TensorMaps
 from alexconv.executors.interface import NAN_BYTE
 from alexconv.kernels.bound import BoundRung, LaunchConfig
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung, TensorMap
 from alexconv.library import generic
@@ -106,7 +106,7 @@ class WorkspaceKey:
     @property
     def rung(self) -> Rung:
         """The rung; keys hold its name, which compares faster."""
-        return RUNGS[self.name]
+        return ALL_DIRECTIONS.named[self.name]
 
 
 class Prepared:
@@ -136,7 +136,8 @@ class Loaded:
     @cached_property
     def scratch(self) -> tuple[dict[str, int], dict[str, int]]:
         """Bytes of each array that other calls may overwrite, and of each lasting one."""
-        in_place = {"x": self.key.x_in_place, "y": self.key.y_in_place}
+        roles = self.key.conv.roles
+        in_place = {roles.x: self.key.x_in_place, roles.y: self.key.y_in_place}
         sizes = self.bound.piece_bytes(self.plan.images_per_piece)
         lasting = {array.name for array in self.bound.rung.scratch if array.lasting}
         shared = {name: size for name, size in sizes.items() if name not in lasting and not in_place.get(name)}
@@ -462,11 +463,11 @@ class Gpu:
         return plan, key
 
     def any_shape(self) -> dict[tuple[Path, int], Kernels]:
-        """The kernels of copy.cu and generic.cu, by file and bytes of an element, loaded on first use."""
+        """The kernels of generic.cu, copy.cu and sum.cu, by file and bytes of an element, loaded on first use."""
         if self._any_shape:
             return self._any_shape
         gpu = self.executor.gpu
-        wanted = [(source, size) for source in (generic.COPY_SOURCE, generic.GENERIC_SOURCE) for size in (2, 4)]
+        wanted = [(source, size) for source in generic.SOURCES for size in (2, 4)]
         if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, gpu.arch)) for source, size in wanted):
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
         building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, gpu.arch) for source, size in wanted]
@@ -509,6 +510,14 @@ class Gpu:
         function = self._of_any_shape(generic.GENERIC_SOURCE, x[1], entry)
         recipe.add(function, grid, block, 0, [x[0], w[0], bias, y[0], *words])
 
+    def add_sums(self, recipe: Recipe, lane: Lane, dy: tuple[Value, Descriptor], target: Value) -> None:
+        """Appends the launches that sum each filter's plane of dy over the batch."""
+        (first, second), nbytes = generic.sums(dy[1])
+        partial = lane.reserve(nbytes)
+        for (entry, grid, words), arrays in ((first, (dy[0], partial)), (second, (partial, target))):
+            function = self._of_any_shape(generic.SUM_SOURCE, dy[1], entry)
+            recipe.add(function, grid, (generic.THREADS, 1, 1), 0, [*arrays, *words])
+
     def add_finish(self, recipe: Recipe, conv: Conv, N: int, bias: Value, y: tuple[Value, Descriptor]) -> None:
         """Appends the launch that adds the bias and applies ReLU, in place."""
         entry, grid, block, words = generic.finish(conv, N, y[1])
@@ -550,36 +559,38 @@ class Gpu:
         """Appends the launches that copy x into a rung's layout, compute, and copy y to the caller's array.
 
         ``values`` has the addresses of scratch arrays, filters and bias; x and y are the caller's where they are in
-        place, else scratch arrays.
+        place, else scratch arrays.  Arrays have the roles of the layer's direction.
         """
         key, program, bound = loaded.key, loaded.program, loaded.bound
-        x, y = call_arrays
+        (x, y), roles = call_arrays, key.conv.roles
         encoded = partial(self._map, lane, program)
+
+        def packed(role: str, images: int) -> Descriptor:
+            return packed_descriptor(key.conv.shape_of(role, images), key.rung.layout_of(role), x.dtype, self.number)
+
         for first, last in loaded.plan.pieces:
             images = last - first
             piece_values = dict(values)
             piece_x, piece_y = (
                 (
                     Symbol(name, first * array.strides[0] * array.itemsize),
-                    array._replace(shape=(images, *array.shape[1:])),
+                    array._replace(shape=(packed(role, images).shape[0], *array.shape[1:])),
                 )
-                for name, array in (("x", x), ("y", y))
+                for name, role, array in (("x", roles.x, x), ("y", roles.y, y))
             )
             if key.x_in_place:
-                piece_values["x"] = piece_x[0]
+                piece_values[roles.x] = piece_x[0]
             else:
-                x_target = packed_descriptor(key.conv.x_shape(images), key.rung.layout, x.dtype, self.number)
-                self.add_copy(recipe, piece_x, (values["x"], x_target), padding)
+                self.add_copy(recipe, piece_x, (values[roles.x], packed(roles.x, images)), padding)
             if key.y_in_place:
-                piece_values["y"] = piece_y[0]
+                piece_values[roles.y] = piece_y[0]
             for start, count in bound.micro_batches(images):
                 launch_arguments: Any = bound.arguments(start, count, piece_values, encoded)  # type: ignore[arg-type]
                 follows = pdl or not key.x_in_place or first > 0 or start > 0
                 launches = bound.launches(count)
                 self.add_launches(recipe, program, launches, launch_arguments, pdl=follows)
             if not key.y_in_place:
-                y_source = packed_descriptor(key.conv.y_shape(images), key.rung.layout, y.dtype, self.number)
-                self.add_copy(recipe, (values["y"], y_source), piece_y, (0, 0))
+                self.add_copy(recipe, (values[roles.y], packed(roles.y, images)), piece_y, (0, 0))
 
     @staticmethod
     def _map(lane: Lane, program: CudaProgram, tensor_map: TensorMap, problem: Problem, array: int | Symbol) -> Value:

@@ -8,6 +8,8 @@ estimate.  Constants that ``alexconv.tune`` has found for the rung take preceden
 Rungs without an estimate come last, in reverse ladder order; so do, for one channel, those with hi and lo terms: nearly
 every image then has pixels too faint for them (docs/precision.md).  On the CPU no rung is fast: it takes those that
 compile and run in the least time (``cpu_order``).
+
+A rung whose order of additions varies is never chosen.
 """
 
 from collections import Counter
@@ -17,7 +19,7 @@ from math import inf
 
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, Ladder
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
@@ -54,13 +56,14 @@ def layouts_of(precision: str, ladder: Ladder = LADDER) -> tuple[str, ...]:
 
 
 def preferences(
-    executor: Executor, conv: Conv, N: int, precision: str, ladder: Ladder = LADDER, layout: str | None = None
+    executor: Executor, conv: Conv, N: int, precision: str, ladder: Ladder = ALL_DIRECTIONS, layout: str | None = None
 ) -> tuple[BoundRung, ...]:
     """The rungs of a precision or a stricter one that take the layer, in the order in which to try them.
 
     Those of one layout, if given.
     """
     device, served = executor.device, (precision, *PRECISIONS[precision].stricter)
+    ladder = repeatable(ladder.of_direction(conv.direction))
     if not executor.measures and (hosted := on_cpu(served, ladder)):
         bounds = [
             BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
@@ -78,6 +81,11 @@ def preferences(
     return tuple(bound for _, bound in timed)
 
 
+def repeatable(ladder: Ladder) -> Ladder:
+    """The rungs that have the same bits in every run."""
+    return Ladder(rung for rung in ladder if not rung.order_varies)
+
+
 def on_cpu(precisions: Sequence[str], ladder: Ladder = LADDER) -> list[Rung]:
     """The rungs to take on the CPU, in order: those of the first of these precisions that has any."""
     quick = sorted((rung for rung in ladder if rung.cpu_order), key=lambda rung: rung.cpu_order)
@@ -86,13 +94,14 @@ def on_cpu(precisions: Sequence[str], ladder: Ladder = LADDER) -> list[Rung]:
 
 
 def choose(
-    executor: Executor, request: Request, say: Say, budget: int | None = None, ladder: Ladder = LADDER
+    executor: Executor, request: Request, say: Say, budget: int | None = None, ladder: Ladder = ALL_DIRECTIONS
 ) -> Choice | None:
     """The rung to use, in ``budget`` bytes of device memory, the executor's own unless given.
 
     None if none suits.
     """
     conv, N = request.conv, request.N
+    ladder = repeatable(ladder.of_direction(conv.direction))
     if best := tuning_cache.load_best(executor, request, say, ladder):
         choice = Choice(best.rung, best.constants, True, 1e3 * best.kernel_ms)
         if not misfit(executor, choice, conv, N, budget):

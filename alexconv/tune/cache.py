@@ -20,7 +20,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
 from alexconv.paths import cache_dir
 from alexconv.records.store import Record, digest
-from alexconv.shapes import Conv
+from alexconv.shapes import FORWARD, Conv
 from alexconv.tune.measured import Request
 
 _VERSION = 1  # part of every key: raise it when a file's content means something else
@@ -96,6 +96,7 @@ def best_key(executor: Executor, request: Request) -> Record:
         "version": _VERSION,
         "device": _device(executor),
         "conv": request.conv.sizes(),
+        **({} if request.conv.direction == FORWARD else {"direction": request.conv.direction}),
         "N": request.N,
         "precision": request.precision,
         "layout": request.layout,

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.shapes import Conv
@@ -57,7 +57,7 @@ def fastest(device: Device, request: Request) -> Fastest | None:
     """The table's entry for the device's name, if present rungs can use it, else None."""
     conv, N = request.conv, request.N
     entry = table().get(device.name, {}).get(name_of(request))
-    rung = RUNGS.get(entry["rung"]) if entry else None
+    rung = ALL_DIRECTIONS.named.get(entry["rung"]) if entry else None
     if (
         entry is None
         or rung is None

@@ -52,6 +52,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         file="dgrad/dgrad_direct.cu",
         launches=(Launch("dgrad_direct", ("dy", "w", "dx", BATCH), values_grid, values_block),),
         takes=ANY_LAYER,
+        cpu_order=1,
         direction=DGRAD,
     ),
     Rung(

@@ -241,6 +241,7 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         file="wgrad/wgrad_direct.cu",
         launches=(Launch("wgrad_direct", ("x", "dy", "dw", BATCH), weights_grid, weights_block),),
         takes=ANY_LAYER,
+        cpu_order=1,
         direction=WGRAD,
     ),
     Rung(

@@ -272,6 +272,21 @@ class Tensor:
     def is_neg(self):
         return False
 
+    def numel(self):
+        return int(np.prod(self.shape))
+
+    def __len__(self):
+        return self.shape[0]
+
+    def new_empty(self, *shape):
+        return Tensor(shape, sys.modules["torch"].allocate(), self.dtype)
+
+    def to(self, dtype):
+        return Tensor(self.shape, sys.modules["torch"].allocate(), dtype, self.strides)
+
+    def float(self):
+        return self.to("float32")
+
     def permute(self, order):
         return Tensor([self.shape[i] for i in order], self.address, self.dtype, tuple(self.strides[i] for i in order))
 
@@ -294,6 +309,9 @@ class Torch:
 
     def is_grad_enabled(self):
         return True
+
+    def is_autocast_enabled(self, kind):
+        return False
 
     def quickly_empty(self, shape, strides, dtype):
         assert type(shape) is type(strides) is tuple, "torch takes no other sequence here"

@@ -16,7 +16,9 @@ import alexconv
 from alexconv.errors import CompileError, LaunchError
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import RUNGS
-from alexconv.library import choices, devices, operation, routes, workspaces
+from alexconv.library import choices, devices, gradients, operation, routes, workspaces
+from alexconv.library.calls import dtype_of
+from alexconv.library.terms import Terms
 from alexconv.planning import planner
 from alexconv.shapes import Conv
 from alexconv.tune import auto, estimate, measured
@@ -596,3 +598,70 @@ def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(m
     choices.keep(executor, request, auto.Choice(rung, rung.resolve(conv, {}, 1), False))
     assert choices.load(executor, request, 100 << 30).choice.rung is rung
     assert choices.load(executor, request, 1000) is None
+
+
+LAYER_2 = Terms((1, 1), (2, 2, 2, 2))
+DY, PLANES, TAPS = (128, 256, 27, 27), (128, 96, 27, 27), (256, 96, 5, 5)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "channels_last"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_gradients_are_launches_of_a_rung_on_the_tensors(machine, precision, last):
+    dtype = dtype_of(precision).name
+    terms = LAYER_2._replace(precision=precision)
+    dy, x = (Tensor(shape, base, dtype, innermost(shape) if last else None) for shape, base in ((DY, X), (PLANES, Y)))
+    filters = Tensor(TAPS, W, dtype)
+    for call in (
+        lambda: gradients.dgrad(dy, filters, (27, 27), terms),
+        lambda: gradients.wgrad(x, dy, (5, 5), terms),
+    ):
+        y, first = call(), machine.launched()
+        again, launches = call(), machine.launched()
+        assert names(first) == names(launches)
+        words = {word for launch in launches for word in launch.words}
+        assert {again.address, again.address + 1} & words and y.address not in words
+        assert {X, X + 1} & words  # a tensor map of the stand-in has the address after its array's
+        assert y.shape == (PLANES if y.shape[0] == 128 else TAPS) and y.dtype == dtype
+        copied = [launch for launch in launches if launch.entry.startswith("copy")]
+        rung = {launch.entry for launch in launches} - {launch.entry for launch in copied}
+        assert any(rung == {launch.entry for launch in (*each.prepare, *each.launches)} for each in ladder.GRADIENTS), (
+            rung
+        )
+    assert gradients.dgrad(dy, filters, (27, 27), terms).strides == (innermost(PLANES) if last else x_strides(PLANES))
+
+
+def x_strides(shape):
+    return Tensor(shape).strides
+
+
+def test_halves_that_no_rung_takes_are_computed_as_floats_and_bytes_that_do_not_fit_by_torch(machine, monkeypatch):
+    terms = Terms((4, 4), (0, 0, 0, 0), "fp16")
+    dy, filters = Tensor((8, 96, 55, 55), X, "float16"), Tensor((96, 3, 11, 11), W, "float16")
+    dx = gradients.dgrad(dy, filters, (227, 227), terms)
+    assert (dx.shape, dx.dtype) == ((8, 3, 227, 227), "float16")
+    launched = {*names(machine.launched())}
+    (rung,) = [each for each in ladder.GRADIENTS if launched & {launch.entry for launch in each.launches}]
+    assert rung.dtype == "float32" and rung.direction == "dgrad"
+    monkeypatch.setattr(gradients, "route_of", lambda device, call: routes.Route(None))
+    printed = []
+    monkeypatch.setattr(gradients, "say_once", printed.append)
+    assert gradients.dgrad(dy, filters, (227, 227), terms) is None
+    assert len(printed) == 1 and printed[0].startswith("no rung computes dgrad of Conv(") and "torch" in printed[0]
+
+
+def test_a_bias_gradient_is_two_launches_on_dy(machine):
+    dy = Tensor(DY, X)
+    sums = gradients.bias_gradient(dy, LAYER_2)
+    slices, partials = machine.launched()
+    assert (slices.entry, partials.entry) == ("sum_slices", "sum_partials")
+    assert slices.words[0] == X and slices.words[1] == partials.words[0] and partials.words[1] == sums.address
+    assert slices.grid == (256, 4, 1)
+
+
+def test_rungs_of_both_gradients_compile_from_the_forward_pass_on(machine, monkeypatch):
+    started = []
+    monkeypatch.setattr(machine.gpu, "loaded", lambda key, *, wait: started.append((key.conv.direction, wait)))
+    gradients.start(Tensor(PLANES, Y), Tensor(TAPS, W), (True, True), LAYER_2)
+    assert started == [("dgrad", False), ("wgrad", False)]
+    gradients.start(Tensor(PLANES, Y), Tensor(TAPS, W), (False, True), LAYER_2)
+    assert started[2:] == [("wgrad", False)]
