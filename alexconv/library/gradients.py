@@ -8,8 +8,9 @@ rung takes are converted to floats, which hold them exactly, and the gradient is
 host memory are computed on the CPU, in class fp32.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,18 @@ def start(x: Any, filters: Any, wanted: tuple[bool, bool], terms: Terms) -> None
     if x_array.device is None or w_array.device is None or not len(x):
         return
     forward, device = call_of(terms, w_array, x_array), devices.gpu(x_array.device)
+    directions = [direction for direction, is_wanted in zip((DGRAD, WGRAD), wanted, strict=True) if is_wanted]
     with device.lock, device.current():
-        for is_wanted, direction in zip(wanted, (DGRAD, WGRAD), strict=True):
-            call = next(routed(device, terms, *problem_of(direction, forward)), None) if is_wanted else None
-            if call and (key := route_of(device, call).key):
+        for call in gradient_calls(device, forward, directions):
+            if key := route_of(device, call).key:
                 device.loaded(key, wait=False)
+
+
+def gradient_calls(device: Gpu, call: Call, directions: Sequence[str] = (DGRAD, WGRAD)) -> Iterator[Call]:
+    """The calls that compute a forward call's gradients, of those that rungs take."""
+    for direction in directions:
+        terms = call.terms._replace(layout="nchw")
+        yield from islice(routed(device, terms, *problem_of(direction, call)), 1)
 
 
 def problem_of(direction: str, call: Call) -> tuple[str, Descriptor, Descriptor, Four]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from alexconv.library.arrays import four, packed_descriptor
 from alexconv.library.calls import call_of, dtype_of
 from alexconv.library.devices import gpu
+from alexconv.library.gradients import gradient_calls
 from alexconv.library.routes import route_of
 from alexconv.library.terms import Padding, Pair, shown, terms_of
 
@@ -35,26 +36,28 @@ class Warmed:
     seconds: float
 
 
-def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
+def warm(shapes: Iterable[Any], device: int = 0, *, training: bool = False) -> Warmed:
     """Compiles in parallel the kernels for calls of these shapes, into the cache, and loads them.
 
-    A shape is a ``Shape``, or a tuple or mapping of its fields.  Later calls only prepare their filters.  Raises
-    ValueError for an invalid shape, MissingTool and CompileError.
+    A shape is a ``Shape``, or a tuple or mapping of its fields.  Later calls only prepare their filters.  With
+    ``training`` also the kernels of both gradients.  Raises ValueError for an invalid shape, MissingTool and
+    CompileError.
     """
     begun = perf_counter()
     calls = [_call(shape, device) for shape in shapes]
     on = gpu(device)
     with on.lock, on.current():
         keys = []
-        for call in calls:  # a rung compiles while the next one is chosen
+        of_gradients = [gradient for call in calls if training for gradient in gradient_calls(on, call)]
+        for call in [*calls, *of_gradients]:
             keys.append(route_of(on, call).key)
-            if keys[-1]:
+            if keys[-1]:  # a rung compiles while the next one is chosen
                 on.loaded(keys[-1], wait=False)
         for key in keys:
             if key:
                 on.loaded(key, wait=True)
         on.any_shape()
-    return Warmed(tuple(key.name if key else None for key in keys), perf_counter() - begun)
+    return Warmed(tuple(key.name if key else None for key in keys[: len(calls)]), perf_counter() - begun)
 
 
 def _call(shape: Any, device: int) -> Any:

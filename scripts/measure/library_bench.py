@@ -9,6 +9,9 @@ Appends records to the file, of these types (docs/library.md has the tables):
                    cudnn (nchw and nhwc); its rung; its largest error over the norms
 ``library-host``   microseconds of host time of a warm call, by contender and way of calling
 ``library-first``  seconds of the first call of shapes new to the process, by what the cache has of them
+``library-training``  a layer's three convolutions of a training step (``--parts training``): ms of each in a graph, by
+                   contender and direction: alexconv, cudnn, cudnn-deterministic, each in nchw and nhwc; the rungs of
+                   the gradients; their largest errors over the norms
 
 A captured call's time is that of a graph of CALLS calls over CALLS, hot.  cuDNN benchmarks its engines.  Inputs are
 without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.  A layer
@@ -26,6 +29,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -34,11 +38,11 @@ from typing import Any
 from alexconv.errors import AlexconvError
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.options import command_line, exits_cleanly
-from alexconv.planning.points import parse_batches, workload_named
+from alexconv.planning.points import parse_batches, parse_layers, workload_named
 from alexconv.precisions import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
-from alexconv.shapes import Conv
+from alexconv.shapes import DGRAD, FORWARD, WGRAD, Conv
 from alexconv.tune import auto
 
 CALLS = 10  # in a graph
@@ -201,6 +205,101 @@ class Bench:
             samples.append((perf_counter() - begun) / HOST_CALLS * 1e6)
         return median(samples[2:])
 
+    def directions(
+        self, conv: Conv, x: Any, w: Any, dy: Any, precision: str
+    ) -> dict[str, dict[str, Callable[[], Any]]]:
+        """The calls that compute each direction, of alexconv's and of torch's convolution."""
+        from alexconv.library import torch_operator
+
+        torch = self.torch
+        around = (conv.top or conv.pad, conv.left or conv.pad)
+        padding = [around[0], around[0], around[1], around[1]]
+        terms = list(conv.strides), padding, list(conv.dilation), conv.groups, precision
+        packed = w.contiguous()
+
+        def by_torch(wanted: list[bool]) -> Any:
+            return torch.ops.aten.convolution_backward(
+                dy, x, w, None, conv.strides, around, conv.dilation, False, [0, 0], conv.groups, wanted
+            )
+
+        return {
+            "alexconv": {
+                FORWARD: partial(self.alexconv.conv2d, x, packed, conv.strides, padding, precision),
+                DGRAD: partial(torch_operator.dgrad, dy, packed, list(x.shape[2:]), *terms),
+                WGRAD: partial(torch_operator.wgrad, x, dy, list(w.shape[2:]), *terms),
+            },
+            "cudnn": {
+                FORWARD: partial(torch.nn.functional.conv2d, x, w, None, conv.strides, around),
+                DGRAD: lambda: by_torch([True, False, False])[0],
+                WGRAD: lambda: by_torch([False, True, False])[1],
+            },
+        }
+
+    def training(self, conv: Conv, N: int, precision: str, contenders: Sequence[str]) -> Record:
+        """Times, and errors of gradients, of a layer's three convolutions, by contender and direction."""
+        torch, cudnn = self.torch, self.torch.backends.cudnn
+        facts: Record = {"graph_ms": {}, "error": {}, "rungs": {}}
+        cudnn.conv.fp32_precision = FP32_PRECISION[precision]
+        expected: dict[str, tuple[Any, Any]] = {}
+        for layout, contender in product(LAYOUTS, contenders):
+            x, w = self.tensors(conv, N, precision, layout)
+            y = torch.nn.functional.conv2d(x[:1], w, None, conv.strides, (conv.top or conv.pad, conv.left or conv.pad))
+            generator = torch.Generator("cuda").manual_seed(1)
+            dy = torch.rand((N, *y.shape[1:]), generator=generator, device="cuda").mul_(2).sub_(1).to(x.dtype)
+            dy = dy.contiguous(memory_format=torch.channels_last if layout == "nhwc" else torch.contiguous_format)
+            cudnn.deterministic = contender.endswith("deterministic")
+            name = f"{contender}-{layout}"
+            facts["graph_ms"][name], facts["error"][name] = {}, {}
+            calls = self.directions(conv, x, w, dy, precision)[contender.partition("-")[0]]
+            for direction, call in calls.items():
+                try:
+                    for _ in range(WARM_UPS):
+                        call()
+                    facts["graph_ms"][name][direction], gradient = self.captured(call)
+                except (RuntimeError, AlexconvError) as error:
+                    facts["error"][name][direction] = (
+                        f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+                    )
+                    continue
+                if direction != FORWARD:
+                    if direction not in expected:
+                        expected[direction] = exact_gradient(torch, conv, direction, x, w, dy)
+                    exact_values, scale = expected[direction]
+                    scaled = (gradient[: len(exact_values)].double() - exact_values).abs() / scale
+                    facts["error"][name][direction] = float(scaled.max())
+            if contender == "alexconv":
+                terms = {"stride": conv.strides, "padding": conv.top or conv.pad, "precision": precision}
+                facts["rungs"][layout] = {
+                    direction: self.alexconv.explain(x, w.contiguous(), direction=direction, **terms).rung
+                    for direction in calls
+                }
+        cudnn.deterministic = False
+        return facts
+
+
+def exact_gradient(torch: Any, conv: Conv, direction: str, x: Any, w: Any, dy: Any) -> tuple[Any, Any]:
+    """A gradient in float64, of dgrad for two images, and the norms of its operands that errors are measured in."""
+    images = min(2, len(x)) if direction == DGRAD else len(x)
+    around = (conv.top or conv.pad, conv.left or conv.pad)
+    wanted = [direction == DGRAD, direction == WGRAD, False]
+    torch.backends.cudnn.benchmark = False  # one call each
+
+    def gradient(x: Any, w: Any, dy: Any) -> Any:
+        return torch.ops.aten.convolution_backward(
+            dy, x, w, None, conv.strides, around, conv.dilation, False, [0, 0], conv.groups, wanted
+        )[0 if direction == DGRAD else 1]
+
+    x, w, dy = (values.double() for values in (x[:images], w, dy[:images]))
+    expected, squares = gradient(x, w, dy), [values.square() for values in (x, w, dy)]
+    ones = [torch.ones_like(values) for values in (x, w, dy)]
+    other = 1 if direction == DGRAD else 0  # the operand beside dy
+    scale = ones.copy()
+    scale[other] = squares[other]
+    of_other = gradient(*scale)
+    scale[other], scale[2] = ones[other], squares[2]
+    torch.backends.cudnn.benchmark = True
+    return expected, (of_other * gradient(*scale)).sqrt() + 1e-300
+
 
 def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
     """Output in float64, and the norms of patch and filter that errors are measured in."""
@@ -260,6 +359,34 @@ def first(command: str) -> Record:
     return seconds
 
 
+def main_training(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
+    """The records of a training step's convolutions, until the time is up."""
+    begun = perf_counter()
+    points = [
+        (name, number, workload_named(name).layer(number), N, precision)
+        for N in parse_batches(options.N)
+        for name in options.workload.split(",")
+        for precision in options.precision.split(",")
+        for number in layer_numbers(options.layers, name)
+    ]
+    warm(bench, points, LAYOUTS, training=True)
+    gc.freeze()
+    for name, number, conv, N, precision in points:
+        if perf_counter() - begun > options.seconds:
+            print(f"stopped after {options.seconds:g} s", flush=True)
+            return
+        measurement = bench.training(conv, N, precision, options.contenders.split(","))
+        for contender, times in measurement["graph_ms"].items():
+            print(name, number, N, precision, contender, {what: round(ms, 4) for what, ms in times.items()},
+                  measurement["error"][contender], flush=True)  # fmt: skip
+        yield {"workload": name, "layer": number, "N": N, "precision": precision, "conv": asdict(conv), **measurement}
+
+
+def layer_numbers(text: str, workload: str) -> Sequence[int]:
+    """The numbers of ``--layers``, all unless given."""
+    return parse_layers(text or f"1-{len(workload_named(workload).layers)}", workload_named(workload))
+
+
 def main_layers(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
     """The records of the layers asked for, until the time is up."""
     begun = perf_counter()
@@ -296,8 +423,14 @@ def layouts_of(workload: str, precision: str) -> Sequence[str]:
     return LAYOUTS if workload == "alexnet" else auto.layouts_of(precision)
 
 
-def warm(bench: Bench, points: Sequence[tuple[str, int, Conv, int, str]]) -> None:
-    """Compiles everything to be timed, in parallel."""
+def warm(
+    bench: Bench,
+    points: Sequence[tuple[str, int, Conv, int, str]],
+    layouts: Sequence[str] = (),
+    *,
+    training: bool = False,
+) -> None:
+    """Compiles everything to be timed, in parallel; in these layouts, or a precision's own."""
     shapes = [
         bench.alexconv.Shape(
             (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad),
@@ -308,9 +441,10 @@ def warm(bench: Bench, points: Sequence[tuple[str, int, Conv, int, str]]) -> Non
             layout == "nhwc",
         )
         for name, _, conv, N, precision in points
-        for layout in layouts_of(name, precision)
+        for layout in layouts or layouts_of(name, precision)
     ]
-    print(f"{len(shapes)} shapes warm in {bench.alexconv.warm(shapes).seconds:.1f} s", flush=True)
+    seconds = bench.alexconv.warm(shapes, training=training).seconds
+    print(f"{len(shapes)} shapes warm in {seconds:.1f} s", flush=True)
 
 
 @exits_cleanly
@@ -319,10 +453,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--out", type=Path, default=Path("study/library.jsonl"), metavar="FILE")
-    add("--parts", default="host,first,layers", help="what is measured (default: host,first,layers)")
+    add("--parts", default="host,first,layers", help="what is measured, also training (default: host,first,layers)")
     add("--workload", default="alexnet", help="workloads, as in alexnet,resnet50 (default: alexnet)")
     add("--N", default="1,128", help="batch sizes (default: 1,128)")
     add("--precision", default="fp32,tf32,fp16", help="error classes (default: fp32,tf32,fp16)")
+    add("--layers", default="", help="of a training step, as in 1-5 (default: all)")
+    add("--contenders", default="alexconv,cudnn,cudnn-deterministic", help="of a training step (default: all three)")
     add("--seconds", type=float, default=600, help="start no layer after this many seconds (default: 600)")
     add("--only-first", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
@@ -344,9 +480,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds = first(__file__)
         print(seconds, flush=True)
         file.header("library-first", {**headers, "seconds": seconds})
-    if "layers" in parts:
-        for record in main_layers(bench, chosen):
-            file.header("library-layer", {**headers, **record})
+    for part, measured, kind in (
+        ("layers", main_layers, "library-layer"),
+        ("training", main_training, "library-training"),
+    ):
+        for record in measured(bench, chosen) if part in parts else ():
+            file.header(kind, {**headers, **record})
     return 0
 
 
