@@ -41,6 +41,14 @@ class LaunchConfig:
     block: Dims
     dynamic_shared: int
     pdl: bool = False
+    cooperative: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """The launch as it is in a record's key."""
+        facts = asdict(self)
+        if not self.cooperative:
+            del facts["cooperative"]
+        return facts
 
     def outside_limits(self) -> str | None:
         """Why CUDA would refuse the launch on any device, or None."""
@@ -114,7 +122,7 @@ class BoundRung:
         def window(tensor_map: TensorMap) -> tuple[int, ...] | None:
             return tensor_map.window(problem) if tensor_map.window else None
 
-        launches = [asdict(launch) for launch in self.preparation() + self.launches(N)]
+        launches = [launch.facts() for launch in self.preparation() + self.launches(N)]
         arrays = [[name, nbytes] for name, nbytes in _sizes((*rung.scratch, *rung.prepared), problem).items()]
         maps = [
             [
@@ -207,6 +215,7 @@ def _config(launch: Launch, p: Problem) -> LaunchConfig:
         launch.block(p),
         launch.dynamic_shared(p),
         launch.pdl,
+        launch.cooperative,
     )
 
 

@@ -119,6 +119,7 @@ class Launch:
     # griddepcontrol.wait before it touches anything but prepared arrays.
     pdl: bool = False
     stores: bool = False  # stores outputs, so it takes the layer's bias, if there is one, as its last argument
+    cooperative: bool = False  # blocks wait for each other, so all must be resident: one launch takes the whole grid
     grouped: tuple[str, ...] = ()  # further arguments, before the bias, where the layer has groups
 
 

@@ -161,7 +161,7 @@ def watch_launch(
     failure = None
     try:
         try:
-            module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, arguments)
+            module.run([(launch, arguments)])
         except LaunchError as error:
             failure = str(error)
         report = _Report()

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -118,9 +118,9 @@ class NetworkRunner:
             plan = self.plan(point)
         except DoesNotFit:
             return []
-        tried = point.rungs == MEASURED
+        tried = point.rungs == MEASURED and not plan.whole
         of_steps = (
-            contenders(plan, step, self.executor, self.ladder) if tried else [step.bound] for step in plan.steps
+            contenders(plan, step, self.executor, self.ladder) if tried else [step.bound] for step in plan.launched
         )
         return [bound for bounds in (*of_steps, [step.bound for step in plan.ahead]) for bound in bounds]
 
@@ -150,7 +150,7 @@ class NetworkRunner:
 
     def _own(self, point: NetworkPoint) -> Record:
         plan, x = self.plan(point), self.images(point.network, point.N)
-        if point.rungs == MEASURED:
+        if point.rungs == MEASURED and not plan.whole:
             plan = self._measured(plan, x)
         with opened(self.executor, plan) as network:
             facts = facts_of(plan) | self._checked(plan, network, x)
@@ -231,7 +231,8 @@ def bytes_moved(step: Step, N: int) -> int:
     """Bytes of a stage's input, output and weights for N images, each once: the least that memory moves."""
     bound = step.bound
     weights = bound.filter_bytes() if "w" in step.arrays else 0
-    return N * sum(bound.image_bytes.values()) + weights + bound.bias_bytes()
+    outputs = prod(step.stage.planes_out) * np.dtype(bound.rung.dtype).itemsize
+    return N * (bound.image_bytes[bound.roles.x] + outputs) + weights + bound.bias_bytes()
 
 
 def relative_error(scores: Values, due: Values) -> float:

@@ -14,11 +14,12 @@ from alexconv.executors.cuda.buffers import CANARY, GUARD_BYTES, guards
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.interface import NAN_BYTE, Values
 from alexconv.executors.sampling import Samples, repeat
-from alexconv.kernels.rung import BIAS
 from alexconv.networks.plan import IMAGES, NetworkPlan, Step, as_stored
 from alexconv.planning.layouts import from_study, to_study
 from alexconv.records.store import Record
 
+ACTIVATIONS = "activations"  # of the persistent kernel: outputs of all its stages but the last
+TIMELINES = 25  # launches whose median is a timeline
 STAGE_SECONDS = 0.02  # of samples for each stage
 BATCHES = 16  # one after the other, of which each is copied while the one before it is computed
 
@@ -36,17 +37,14 @@ class CudaNetwork:
             self._gpu.flush()  # allocates the flush buffer before the arrays of the plan
             self._addresses = {name: self._allocate(name, nbytes) for name, nbytes in self._sizes.items()}
         self._programs, self._ahead = (
-            [executor.load(step.bound) for step in part] for part in (plan.steps, plan.ahead)
+            [executor.load(step.bound) for step in part] for part in (plan.launched, plan.ahead)
         )
         self._beside = self._driver.Stream()
         self._graphs, self._recorded = ExitStack(), dict[int, Callable[[], None]]()  # by images
         with self._errors():
-            for step, program in zip(plan.steps, self._programs, strict=True):
-                if step.parameters:
-                    w, bias = as_stored(step, plan)
-                    for name, values in (("w", w), (BIAS, bias)):
-                        if values is not None and name in step.arrays:
-                            self._driver.memcpy_htod(self._addresses[step.arrays[name]], values)
+            for step, program in zip(plan.launched, self._programs, strict=True):
+                for name, values in as_stored(step, plan).items():
+                    self._driver.memcpy_htod(self._addresses[step.arrays[name]], values)
                 program.prepare(self._of(step), self._stream)
             self._stream.synchronize()
 
@@ -78,7 +76,7 @@ class CudaNetwork:
         return np.ascontiguousarray(from_study(images.astype(self.plan.dtype, copy=False), self.plan.layout))
 
     def _enqueue_step(self, number: int, images: int, *, pdl: bool = False) -> None:
-        step, program = self.plan.steps[number], self._programs[number]
+        step, program = self.plan.launched[number], self._programs[number]
         program.enqueue(images, self._of(step), self._stream, pdl=pdl)
 
     def enqueue(self, images: int) -> None:
@@ -88,7 +86,7 @@ class CudaNetwork:
             self._beside.wait_for_event(self._gpu.mark(self._stream))
             for step, program in zip(self.plan.ahead, self._ahead, strict=True):
                 program.enqueue(images, self._of(step), self._beside)
-        for number in range(len(self.plan.steps)):
+        for number in range(len(self._programs)):
             self._enqueue_step(number, images, pdl=schedule.dependent and number > 0)
             if schedule.waits:
                 self._stream.synchronize()
@@ -99,14 +97,18 @@ class CudaNetwork:
         """Each stage's outputs ``[n][M][E][F]``, of images ``[n][C][H][W]``, at most a piece, as they are computed."""
         with self._errors():
             self._driver.memcpy_htod(self._addresses[IMAGES], self._as_taken(images))
-            for number, step in enumerate(self.plan.steps):
-                y = np.empty(step.bound.rung.y_shape(step.bound.conv, len(images)), self.plan.dtype)
-                if step.arrays["x"] != step.output:
-                    self._driver.memset_d8(self._addresses[step.output], NAN_BYTE, self._sizes[step.output])
+            for number, step in enumerate(self.plan.launched):
+                written = [step.output] if step.arrays["x"] != step.output else []
+                written += [step.arrays[ACTIVATIONS]] if ACTIVATIONS in step.arrays else []
+                for name in written:
+                    self._driver.memset_d8(self._addresses[name], NAN_BYTE, self._sizes[name])
                 self._enqueue_step(number, len(images))
                 self._stream.synchronize()
-                self._driver.memcpy_dtoh(y, self._addresses[step.output])
-                yield to_study(y, step.bound.rung.layout)
+                if not self.plan.whole:
+                    yield self._output(step, len(images))
+            if self.plan.whole:
+                for step in self.plan.steps:
+                    yield self._output(step, len(images))
             self._check_guards()
 
     def launcher(self, images: int) -> Callable[[], None]:
@@ -136,25 +138,28 @@ class CudaNetwork:
         """
         import torch
 
-        last, layout = self.plan.steps[-1].bound, self.plan.layout
+        last, layout = self.plan.launched[-1], self.plan.layout
         memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
         x = images.to(getattr(torch, self.plan.dtype)).contiguous(memory_format=memory)
-        y = torch.empty(last.rung.y_shape(last.conv, len(x)), dtype=x.dtype, device=x.device)
+        y = torch.empty(self.plan.steps[-1].output_shape(len(x)), dtype=x.dtype, device=x.device)
         with self._errors():
             launch = self.launcher(len(x))
             torch.cuda.current_stream(x.device).synchronize()
             copy, itemsize = self._driver.memcpy_dtod_async, x.element_size()
             copy(self._addresses[IMAGES], x.data_ptr(), x.numel() * itemsize, self._stream)
             launch()
-            copy(y.data_ptr(), self._addresses[self.plan.steps[-1].output], y.numel() * itemsize, self._stream)
+            copy(y.data_ptr(), self._addresses[last.output], y.numel() * itemsize, self._stream)
             self._stream.synchronize()
-        return y.permute(0, 3, 1, 2) if last.rung.layout == "nhwc" else y
+        return y.permute(0, 3, 1, 2) if last.bound.rung.layout == "nhwc" else y
+
+    def _output(self, step: Step, images: int) -> Values:
+        name, begin = self.plan.output_of(step)
+        y = np.empty(step.output_shape(images), self.plan.dtype)
+        self._driver.memcpy_dtoh(y, self._addresses[name] + begin)
+        return to_study(y, step.bound.rung.layout)
 
     def _downloaded(self, images: int) -> Values:
-        last = self.plan.steps[-1]
-        y = np.empty(last.bound.rung.y_shape(last.bound.conv, images), self.plan.dtype)
-        self._driver.memcpy_dtoh(y, self._addresses[last.output])
-        return to_study(y, last.bound.rung.layout)
+        return self._output(self.plan.steps[-1], images)
 
     def measure(self, images: Values, seconds: float, *, stages: bool) -> tuple[Samples, Record]:
         """Samples in ms per batch, and facts for the record; ``stages``: the times of each stage apart, too.
@@ -175,7 +180,9 @@ class CudaNetwork:
             pieces[0]()
             self._stream.synchronize()
             self._compare(due, self._downloaded(len(due)))
-            if stages:
+            if plan.whole:
+                facts["timeline"] = self._timeline(pieces[0])
+            elif stages:
                 facts["stage_samples"] = self._stage_samples()
             samples |= self._transfers(images, pieces, due, seconds)
             if plan.schedule.graph and len(pieces) == 1:
@@ -217,13 +224,24 @@ class CudaNetwork:
                 samples.append(self._executor.time([launch], STAGE_SECONDS))
         return samples
 
+    def _timeline(self, launch: Callable[[], None]) -> list[float]:
+        """Microseconds from the first block's begin to the last one's at each stage, and to the last one's end."""
+        timelines = []
+        for _ in range(TIMELINES):
+            launch()
+            self._stream.synchronize()
+            times = np.empty(self._sizes["times"] // 8, np.int64)
+            self._driver.memcpy_dtoh(times, self._addresses["times"])
+            timelines.append((times - times.min()).reshape(-1, len(self.plan.steps) + 1).max(axis=0))
+        return [float(time) / 1e3 for time in np.median(timelines, axis=0)]
+
     def _transfers(self, images: Values, pieces: Sequence[Callable[[], None]], due: Values, seconds: float) -> Samples:
         """Samples of the copies and of the total, between page-locked arrays."""
-        memory, last = self._gpu.host_memory, self.plan.steps[-1]
+        memory, last = self._gpu.host_memory, self.plan.launched[-1]
         x = self._as_taken(images)
         inputs = memory.take(x.shape, x.dtype, page_locked=True)
         inputs[:] = x
-        scores = memory.take(last.bound.rung.y_shape(last.bound.conv, len(x)), x.dtype, page_locked=True)
+        scores = memory.take(self.plan.steps[-1].output_shape(len(x)), x.dtype, page_locked=True)
 
         def once() -> dict[str, float]:
             marks, begin = [], perf_counter()
@@ -249,11 +267,11 @@ class CudaNetwork:
 
     def _overlapped(self, images: Values, due: Values, seconds: float) -> Samples:
         """Samples of the time for a batch among several: two arrays of images take turns."""
-        memory, last, copies = self._gpu.host_memory, self.plan.steps[-1], self._driver.Stream()
+        memory, last, copies = self._gpu.host_memory, self.plan.launched[-1], self._driver.Stream()
         x, first = self._as_taken(images), self._addresses[IMAGES]
         inputs = memory.take(x.shape, x.dtype, page_locked=True)
         inputs[:] = x
-        shape = (2, *last.bound.rung.y_shape(last.bound.conv, len(x)))
+        shape = (2, *self.plan.steps[-1].output_shape(len(x)))
         scores = memory.take(shape, x.dtype, page_locked=True)
         arrays = first, self._allocate("images of the other batch", self._sizes[IMAGES])
         with ExitStack() as stack:

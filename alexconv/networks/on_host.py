@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from math import prod
 
 import numpy as np
 
@@ -23,17 +24,13 @@ class HostNetwork:
         sizes = plan.sizes(plan.images_per_piece)
         self._buffers = {name: executor.runtime.allocate(nbytes, name) for name, nbytes in sizes.items()}
         self._programs, self._ahead = (
-            [executor.load(step.bound) for step in part] for part in (plan.steps, plan.ahead)
+            [executor.load(step.bound) for step in part] for part in (plan.launched, plan.ahead)
         )
         for buffer in self._buffers.values():
             fill_with_nan(buffer.bytes)
-        for step, program in zip(plan.steps, self._programs, strict=True):
-            if step.parameters:
-                w, bias = as_stored(step, plan)
-                if "w" in step.arrays:
-                    self._buffers[step.arrays["w"]].array(w.dtype, w.shape)[:] = w
-                if bias is not None:
-                    self._buffers[step.arrays[BIAS]].array(bias.dtype, bias.shape)[:] = bias
+        for step, program in zip(plan.launched, self._programs, strict=True):
+            for name, values in as_stored(step, plan).items():
+                self._buffers[step.arrays[name]].array(values.dtype, values.shape)[:] = values
             program.prepare(self._of(step))
 
     def _of(self, step: Step) -> dict[str, HostBuffer]:
@@ -41,22 +38,33 @@ class HostNetwork:
 
     def stage_outputs(self, images: Values) -> Iterator[Values]:
         """Each stage's outputs ``[n][M][E][F]``, of images ``[n][C][H][W]``, at most a piece, as they are computed."""
-        plan, first = self.plan, self.plan.steps[0].bound
+        plan = self.plan
         x = from_study(images.astype(plan.dtype), plan.layout)
-        self._buffers[IMAGES].array(x.dtype, first.rung.x_shape(first.conv, len(x)))[:] = x
+        self._buffers[IMAGES].array(x.dtype, x.shape)[:] = x
         for step, program in zip(plan.ahead, self._ahead, strict=True):
             program.run(len(images), self._of(step))
-        for step, program in zip(plan.steps, self._programs, strict=True):
+        for step, program in zip(plan.launched, self._programs, strict=True):
             output = self._buffers[step.output]
             inputs = {name for name in ("x", "w", BIAS) if name in step.arrays and step.arrays[name] != step.output}
             if step.arrays["x"] != step.output:
                 fill_with_nan(output.bytes)
+            if "activations" in step.arrays:
+                fill_with_nan(self._buffers[step.arrays["activations"]].bytes)
             with ExitStack() as stack:
                 for name in inputs:
                     stack.enter_context(self._buffers[step.arrays[name]].read_only())
                 program.run(len(images), self._of(step))
-            shape = step.bound.rung.y_shape(step.bound.conv, len(images))
-            yield np.array(to_study(output.array(np.dtype(plan.dtype), shape), step.bound.rung.layout))
+            if not plan.whole:
+                yield self._output(step, len(images))
+        if plan.whole:
+            for step in plan.steps:
+                yield self._output(step, len(images))
+
+    def _output(self, step: Step, images: int) -> Values:
+        name, begin = self.plan.output_of(step)
+        shape = step.output_shape(images)
+        values = self._buffers[name].bytes[begin:].view(self.plan.dtype)[: prod(shape)]
+        return np.array(to_study(values.reshape(shape), step.bound.rung.layout))
 
     def scores(self, images: Values) -> Values:
         """The last stage's outputs of images, at most a piece."""

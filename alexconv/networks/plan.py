@@ -18,6 +18,7 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import BIAS, Rung
 from alexconv.kernels.stages.ladder import SPLITS, STAGE_RUNGS
 from alexconv.messages import print_to_stderr
+from alexconv.networks import persistent
 from alexconv.networks.schedules import FEW_IMAGES, Schedule, is_linear
 from alexconv.networks.stages import Parameters, Product, Stage, Values
 from alexconv.networks.tables import Network
@@ -50,10 +51,18 @@ class Step:
         """The array of its output."""
         return self.arrays["y"]
 
+    def output_shape(self, images: int) -> tuple[int, int, int, int]:
+        """The shape of its output in memory."""
+        M, E, F = self.stage.planes_out
+        return (images, E, F, M) if self.bound.rung.layout == "nhwc" else (images, M, E, F)
+
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """A network for N images by one rung for each stage.  Raises DoesNotFit where no piece fits the budget."""
+    """A network for N images by one rung for each stage.  Raises DoesNotFit where no piece fits the budget.
+
+    ``whole`` is launched in place of the steps, if there is one, and leaves their outputs in its own arrays.
+    """
 
     network: Network
     schedule: Schedule
@@ -63,6 +72,7 @@ class NetworkPlan:
     steps: tuple[Step, ...]
     ahead: tuple[Step, ...] = ()  # launched beside the first stages: they compute nothing
     budget: float = inf
+    whole: Step | None = None
 
     def __post_init__(self) -> None:
         if (needed := self.device_bytes(1)) > self.budget:
@@ -70,6 +80,19 @@ class NetworkPlan:
                 f"{self.network.name} needs {needed / MEBIBYTE:.1f} MiB of device memory for one image, "
                 f"the budget is {self.budget / MEBIBYTE:.1f}"
             )
+
+    @property
+    def launched(self) -> tuple[Step, ...]:
+        """What is launched, in order."""
+        return (self.whole,) if self.whole else self.steps
+
+    def output_of(self, step: Step) -> tuple[str, int]:
+        """The array of a step's output, and the byte at which it begins there."""
+        if self.whole is None or step is self.steps[-1]:
+            return self.launched[-1].output if self.whole else step.output, 0
+        number = next(number for number, other in enumerate(self.steps) if other is step)
+        begins = persistent.places([each.stage for each in self.steps], self.whole.bound.device)
+        return self.whole.arrays["activations"], begins[number]
 
     @property
     def dtype(self) -> str:
@@ -90,7 +113,7 @@ class NetworkPlan:
     def sizes(self, images: int) -> dict[str, int]:
         """Bytes of every array for a piece of so many images."""
         sizes: dict[str, int] = {}
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate(self.launched):
             of_step = {**step.bound.piece_bytes(images), **step.bound.prepared_bytes()}
             if isinstance(step.stage, Product) or step.stage.shape.bias:
                 of_step |= {"w": step.bound.filter_bytes(), BIAS: step.bound.bias_bytes()}
@@ -127,6 +150,11 @@ def plan_network(
     word = AUTO if word == MEASURED else word
     stages = schedule.stages(network.stages)
     available = executor.memory_budget() if budget is None else budget
+    if schedule.persistent:
+        if word != AUTO:
+            raise DoesNotFit(f"the schedule {schedule.name} has a kernel of its own for all stages: no {word}")
+        pairs = [(stage, weights[number]) for stage, number in stages]
+        return persistent_plan(executor, network, pairs, schedule, N, precision, available)
     layouts = [ladder.named[word].layout] if word != AUTO else auto.layouts_of(precision, ladder)
     candidates, reasons = [], []
     for layout in layouts:
@@ -145,6 +173,27 @@ def plan_network(
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
     ahead = prefetches(steps, precision, layout, N, executor) if schedule.prefetches else ()
     return NetworkPlan(network, schedule, precision, layout, N, steps, ahead, available)
+
+
+def persistent_plan(
+    executor: Executor,
+    network: Network,
+    stages: Sequence[tuple[Stage, Parameters | None]],
+    schedule: Schedule,
+    N: int,
+    precision: str,
+    budget: float,
+) -> NetworkPlan:
+    """The plan of one kernel for all stages, with their parameters; raises DoesNotFit."""
+    bound = persistent.persistent([stage for stage, _ in stages], precision, N, executor.device)
+    names = ["weights", "biases", *(array.name for array in bound.rung.scratch)]
+    arrays = {"x": IMAGES, "y": ALTERNATING[0], **{name: name for name in names}}
+    whole = Step(Stage(network.name, bound.conv), bound, None, arrays)
+    steps = [
+        Step(stage, replace(bound, conv=stage.shape), given, {"x": "", "y": stage.name, "w": stage.name})
+        for stage, given in stages
+    ]
+    return NetworkPlan(network, schedule, precision, persistent.LAYOUT, N, tuple(steps), budget=budget, whole=whole)
 
 
 def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung], executor: Executor) -> NetworkPlan:
@@ -270,20 +319,24 @@ def bound_to(rung: Rung, stage: Stage, N: int, executor: Executor) -> BoundRung:
     return BoundRung(rung, stage.shape, constants, executor.device)
 
 
-def as_stored(step: Step, plan: NetworkPlan) -> tuple[Values, Values | None]:
-    """A step's filters and bias in the class's type, as its rung takes them.
+def as_stored(step: Step, plan: NetworkPlan) -> dict[str, Values]:
+    """A step's filters and bias in the class's type, as its rung takes them, by the names of their arguments.
 
     A linear layer's weights get the order in which its input lies in memory.
     """
-    assert step.parameters
+    if step is plan.whole:
+        given = [of_stage.parameters for of_stage in plan.steps if of_stage.parameters]
+        return persistent.packed([of_stage.stage for of_stage in plan.steps], given, step.bound.device)
+    if not step.parameters:
+        return {}
     w, bias, stage = step.parameters.w, step.parameters.bias, step.stage
     planes = getattr(stage, "planes", None)
     if planes and plan.layout == "nhwc":
         w = w.reshape(len(w), *planes).transpose(0, 2, 3, 1).reshape(w.shape)
-    stored = np.ascontiguousarray(w, plan.dtype)
-    return stored, None if bias is None or not stage.shape.bias else bias.astype(plan.dtype)
+    stored = {"w": np.ascontiguousarray(w, plan.dtype)} if "w" in step.arrays else {}
+    return stored if bias is None or not stage.shape.bias else stored | {BIAS: bias.astype(plan.dtype)}
 
 
 def bounds_of(plans: Iterable[NetworkPlan]) -> list[BoundRung]:
     """The rungs of plans, for compilation ahead."""
-    return [step.bound for plan in plans for step in plan.steps]
+    return [step.bound for plan in plans for step in plan.launched]

@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from alexconv.errors import UsageError
-from alexconv.networks.stages import BiasReLU, MaxPooling, Normalization, NormalizedPooling, Product, Stage
+from alexconv.networks.persistent import misfit
+from alexconv.networks.stages import (
+    BiasReLU,
+    MaxPooling,
+    Normalization,
+    NormalizedPooling,
+    PooledProduct,
+    Product,
+    Stage,
+)
 from alexconv.shapes import Conv
 
 FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
@@ -18,7 +27,7 @@ class Schedule:
     ``epilogue``: bias and ReLU in the product's epilogue; ``fused``: normalization and pooling as one kernel;
     ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
     dependent launches; ``prefetches``: meanwhile another branch of the graph prefetches the convolutions' filters, and
-    weights of the first linear layer, if these are what it waits for.
+    weights of the first linear layer, if these are what it waits for; ``persistent``: one kernel for all stages.
     """
 
     name: str
@@ -30,6 +39,7 @@ class Schedule:
     fused: bool = False
     dependent: bool = False
     prefetches: bool = False
+    persistent: bool = False
 
     def stages(self, stages: Sequence[Stage]) -> list[tuple[Stage, int]]:
         """A network's stages as they are launched, each with the number of the stage that has its weights."""
@@ -42,6 +52,9 @@ class Schedule:
             elif isinstance(stage, MaxPooling) and isinstance(before, Normalization) and self.fused:
                 name = f"{before.name}+{stage.name}"
                 launched[-1] = NormalizedPooling(name, stage.shape, normalization=before, pooling=stage), number
+            elif isinstance(stage, MaxPooling) and type(before) is Product and self.persistent:
+                name, shape, planes = f"{before.name}+{stage.name}", before.shape, before.planes
+                launched[-1] = PooledProduct(name, shape, planes=planes, pooling=stage), launched[-1][1]
             else:
                 launched.append((stage, number))
         return launched
@@ -51,11 +64,13 @@ class Schedule:
         parent = SCHEDULES.get(self.parent or "")
         if self.prefetches and (N > FEW_IMAGES or not any(is_linear(stage) for stage in stages)):
             return False
+        if self.persistent and misfit([stage for stage, _ in self.stages(stages)], N):
+            return False
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 
     @property
     def _way(self) -> tuple[bool, ...]:
-        return self.waits, self.graph, self.dependent, self.prefetches
+        return self.waits, self.graph, self.dependent, self.prefetches, self.persistent
 
 
 def is_linear(stage: Stage) -> bool:
@@ -106,6 +121,15 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 epilogue=True,
                 fused=True,
                 prefetches=True,
+            ),
+            Schedule(
+                "persistent",
+                "dependent",
+                "one kernel for one image: its blocks pass through all stages, weights run ahead of them",
+                graph=True,
+                epilogue=True,
+                fused=True,
+                persistent=True,
             ),
         )
     }

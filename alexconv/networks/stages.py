@@ -86,6 +86,11 @@ class Stage:
         """The shape of its filters; None without weights."""
         return None
 
+    @property
+    def planes_out(self) -> tuple[int, int, int]:
+        """The shape of its output, ``(M, E, F)``."""
+        return self.shape.M, self.shape.E, self.shape.F
+
     def reference(self, x: Values, parameters: Parameters | None) -> Values:
         """The output in float64 arithmetic, float32 or float64, of ``x [N][C][H][W]``, whatever its type."""
         raise NotImplementedError
@@ -163,6 +168,75 @@ def _largest_singular_value(w: Values) -> float:
 
 
 @dataclass(frozen=True)
+class MaxPooling(Stage):
+    """The largest value of each window; NaN where it holds one."""
+
+    kind: str = field(init=False, default="max-pool")
+
+    def reference(self, x: Values, parameters: Parameters | None) -> Values:
+        """See Stage."""
+        return pooled(self.shape, x)
+
+    def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
+        """See Stage."""
+        return np.zeros((1, 1, 1, 1))
+
+    def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
+        """See Stage."""
+        (down, across), conv = self.shape.strides, self.shape
+        if kind == USUAL:
+            return sqrt(conv.E * conv.F / (conv.H * conv.W) / RECTIFIED)
+        return sqrt(ceil(conv.R / down) * ceil(conv.S / across))
+
+
+def pooled(shape: Conv, x: Values) -> Values:
+    """The largest values under the windows of a shape, ``[N][C][E][F]``."""
+    (down, across), (E, F) = shape.strides, (shape.E, shape.F)
+    taps = (
+        x[:, :, r : r + (E - 1) * down + 1 : down, s : s + (F - 1) * across + 1 : across]
+        for r in range(shape.R)
+        for s in range(shape.S)
+    )
+    y = next(taps).copy()
+    for tap in taps:
+        np.maximum(y, tap, out=y)
+    return y
+
+
+@dataclass(frozen=True)
+class PooledProduct(Product):
+    """A convolution and max pooling by one kernel; its shape is the convolution's."""
+
+    pooling: MaxPooling | None = None
+
+    @property
+    def planes_out(self) -> tuple[int, int, int]:
+        """See Stage."""
+        assert self.pooling
+        return self.pooling.planes_out
+
+    def reference(self, x: Values, parameters: Parameters | None) -> Values:
+        """See Stage."""
+        return pooled(self._window, super().reference(x, parameters))
+
+    def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
+        """See Stage: the largest of the window's, as two values' maxima differ by no more than they do."""
+        unpooled = super().reference(x, parameters)
+        allowed = super().bound(x, unpooled, parameters, precision, kind)
+        return pooled(self._window, np.broadcast_to(allowed, unpooled.shape))
+
+    def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
+        """See Stage."""
+        assert self.pooling
+        return super().gain(parameters, kind, y) * self.pooling.gain(None, kind, y)
+
+    @property
+    def _window(self) -> Conv:
+        assert self.pooling
+        return self.pooling.shape
+
+
+@dataclass(frozen=True)
 class BiasReLU(Stage):
     """Bias and ReLU of a layer whose product a kernel of its own has computed, in place."""
 
@@ -220,42 +294,6 @@ class Normalization(Stage):
         """See Stage."""
         least = float(self.k**-0.75)
         return least if kind == USUAL else least * (1 + 1.5)
-
-
-@dataclass(frozen=True)
-class MaxPooling(Stage):
-    """The largest value of each window; NaN where it holds one."""
-
-    kind: str = field(init=False, default="max-pool")
-
-    def reference(self, x: Values, parameters: Parameters | None) -> Values:
-        """See Stage."""
-        return pooled(self.shape, x)
-
-    def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
-        """See Stage."""
-        return np.zeros((1, 1, 1, 1))
-
-    def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
-        """See Stage."""
-        (down, across), conv = self.shape.strides, self.shape
-        if kind == USUAL:
-            return sqrt(conv.E * conv.F / (conv.H * conv.W) / RECTIFIED)
-        return sqrt(ceil(conv.R / down) * ceil(conv.S / across))
-
-
-def pooled(shape: Conv, x: Values) -> Values:
-    """The largest values under the windows of a shape, ``[N][C][E][F]``."""
-    (down, across), (E, F) = shape.strides, (shape.E, shape.F)
-    taps = (
-        x[:, :, r : r + (E - 1) * down + 1 : down, s : s + (F - 1) * across + 1 : across]
-        for r in range(shape.R)
-        for s in range(shape.S)
-    )
-    y = next(taps).copy()
-    for tap in taps:
-        np.maximum(y, tap, out=y)
-    return y
 
 
 @dataclass(frozen=True)

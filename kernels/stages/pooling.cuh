@@ -1,14 +1,8 @@
 // Max pooling: the largest of the values under a window, for a thread's channels.
 //
-// Gives: larger; largest_part, which takes how a pixel's channels are loaded; channels.cuh.
+// Gives: largest_part, which takes how a pixel's channels are loaded; channels.cuh.
 #pragma once
 #include "channels.cuh"
-
-// NaN if one of them is.
-__device__ __forceinline__ float larger(float a, float b)
-{
-    return b > a || b != b ? b : a;
-}
 
 // The largest values of a thread's channels at the output pixel (e, f); load(row, column, values) gives a pixel's.
 template <class Load>

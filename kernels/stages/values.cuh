@@ -1,7 +1,7 @@
 // The arrays of a network's stage: their type, and where a value lies.
 //
 // Gives: Value; VECTOR, the values of a 16-byte vector; place, a value's index; load_channels, some channels of a pixel
-// as floats; shape.cuh.
+// as floats; larger; shape.cuh.
 // Needs: LADDER_ELEMENT_BYTES, 2 or 4, and LADDER_CHANNELS_LAST, 1 for [N][H][W][C] and 0 for [N][C][H][W].
 #pragma once
 #include <cuda_fp16.h>
@@ -62,4 +62,10 @@ __device__ __forceinline__ void store_vector(const float* values,     // [COUNT]
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) to[i] = Value(values[i]);
     }
+}
+
+// The larger of two values; NaN if one of them is.
+__device__ __forceinline__ float larger(float a, float b)
+{
+    return b > a || b != b ? b : a;
 }

@@ -25,7 +25,7 @@ class Step:
     def __init__(self, function: int, launch: LaunchConfig, shared: int, *, pdl: bool) -> None:
         self.args = launch.args
         self._words = Words([0] * len(self.args))
-        self._config = launch_config(launch.grid, launch.block, shared, pdl=pdl)
+        self._config = launch_config(launch.grid, launch.block, shared, pdl=pdl, cooperative=launch.cooperative)
         places = [self._words.address(place) for place in range(len(self.args))]
         self._launch = ready_launch(function, self._config, places)
 

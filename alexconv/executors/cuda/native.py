@@ -14,6 +14,7 @@ from alexconv.kernels.rung import Dims
 LIBRARY = "libcuda.so.1"
 WORD = 8  # bytes
 SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
@@ -69,11 +70,13 @@ class Words:
         return ctypes.addressof(self.values) + WORD * place
 
 
-def launch_config(grid: Dims, block: Dims, shared: int, stream: int = 0, *, pdl: bool = False) -> Config:
-    """A launch's configuration; with ``pdl`` it is a programmatic dependent launch."""
+def launch_config(
+    grid: Dims, block: Dims, shared: int, stream: int = 0, *, pdl: bool = False, cooperative: bool = False
+) -> Config:
+    """A launch's configuration: a programmatic dependent launch, or one whose blocks are all resident, if asked for."""
     config = Config(grid, block, shared, stream, None, 0)
-    if pdl:
-        attribute = Attribute(SERIALIZATION, 0, (1,))
+    if pdl or cooperative:
+        attribute = Attribute(SERIALIZATION if pdl else COOPERATIVE, 0, (1,))
         config.attributes, config.count = ctypes.pointer(attribute), 1
     return config
 

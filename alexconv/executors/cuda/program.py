@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any
 
+from alexconv.errors import LaunchError
 from alexconv.executors.cuda.bindings import pdl_shared
 from alexconv.executors.cuda.device import CudaDevice
 from alexconv.executors.cuda.kernels import Kernels, Step
@@ -66,6 +67,10 @@ class CudaProgram:
 
     def _step(self, launch: LaunchConfig, *, pdl: bool) -> Step:
         shared, pdl = self.as_launched(launch, pdl=pdl)
+        if launch.cooperative:
+            resident = self.kernels.blocks_per_multiprocessor(launch) * self._gpu.attribute("MULTIPROCESSOR_COUNT")
+            if (blocks := prod(launch.grid)) > resident:
+                raise LaunchError(f"{launch.entry} needs {blocks} resident blocks, this GPU holds {resident}")
         return self.kernels.step(launch, shared, pdl=pdl)
 
     def as_launched(self, launch: LaunchConfig, *, pdl: bool) -> tuple[int, bool]:

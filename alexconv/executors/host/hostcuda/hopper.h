@@ -6,6 +6,7 @@
 #include "copies.h"
 #include "products.h"
 #include "barriers.h"
+#include "residents.h"
 #include "tensor_map.h"
 #include "warpgroup.h"
 

@@ -5,6 +5,8 @@ namespace host_cuda {
 
 enum Kind : int { INTEGER, REAL };
 
+enum Turns : int { NO_TURNS, WHEN_WAITING, WITH_ARRIVALS };
+
 // A kernel argument; a pointer travels as an integer.  Laid out as _Argument in runtime.py.
 struct Argument {
     Kind kind;
@@ -23,6 +25,7 @@ struct Request {
     const unsigned* order;      // [threads of a block]: linear thread numbers in the order they start
     const Argument* arguments;  // [argument_count]
     unsigned argument_count;
+    Turns turns;        // of a cooperative launch: when a block's turn ends
     char message[1024];  // what went wrong, if the launch failed
 };
 

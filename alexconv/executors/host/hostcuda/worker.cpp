@@ -89,7 +89,7 @@ void Worker::run()
 {
     std::uint64_t block, last;
     while (grid_.take(block, last))
-        for (; block < last && !grid_.stopping(); ++block)
+        for (; block < last && (grid_.request.turns || !grid_.stopping()); ++block)
             if (!trace::skips(block)) run_block(block);
     for (Fiber& fiber : fibers_) asan::forget(fiber.stack);
 }
@@ -98,6 +98,7 @@ void Worker::run_block(std::uint64_t block)
 {
     const unsigned threads = unsigned(grid_.threads.size());
     const unsigned *grid = grid_.request.grid, *size = grid_.request.block;
+    if (grid_.request.turns) grid_.await_turn(block_ = block);
     clear_shared();  // before `running` is set: it lies among the thread_local variables
     const std::uint64_t row = block / grid[0];
     running_.block = {unsigned(block % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};
@@ -115,6 +116,7 @@ void Worker::run_block(std::uint64_t block)
     switch_to(unused_fiber());  // returns when all threads have exited
     if (!live_) hazards::block_completes();
     trace::block_ends();
+    if (grid_.request.turns) grid_.leave(block);
 }
 
 bool Worker::in_shared_memory(const void* address) const
@@ -343,6 +345,33 @@ void Worker::phase_ends(const std::uint64_t* barrier)
     trace::some_meet();
 }
 
+void Worker::wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site site)
+{
+    if (!grid_.request.turns) fail("a block waits for others in a launch that is not cooperative", site);
+    current_->site = site;
+    while (!have_arrived(counter, arrivals)) {
+        polling_.push(*current_);
+        let_others_run();
+    }
+}
+
+void Worker::has_arrived()
+{
+    grid_.fruitless = 0;
+    if (grid_.request.turns == WITH_ARRIVALS) grid_.end_turn(block_);
+}
+
+// After a turn of each of the other blocks.
+void Worker::poll_again()
+{
+    if (!grid_.end_turn(block_)) {
+        const Fiber& waiting = *polling_.first();
+        give_up(waiting.thread, "deadlock: waits at %s:%d for arrivals of blocks that all wait", waiting.site.file,
+                waiting.site.line);
+    }
+    ready_.append(polling_);
+}
+
 // ---- Switching ------------------------------------------------------------------------------------------------------
 
 void Worker::let_others_run()
@@ -360,6 +389,10 @@ Fiber& Worker::next_fiber()
     if (started_ < grid_.threads.size()) return unused_fiber();
     while (live_ && hazards::let_one_arrive())
         if (Fiber* ready = ready_.pop()) return *ready;
+    if (polling_.first()) {
+        poll_again();
+        return *ready_.pop();
+    }
     if (live_) report_deadlock();
     return own_;
 }
@@ -504,6 +537,18 @@ void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site)
 }
 
 void phase_ends(const uint64_t* barrier) { running.worker->phase_ends(barrier); }
+
+bool have_arrived(const unsigned* counter, unsigned arrivals)
+{
+    return __atomic_load_n(counter, __ATOMIC_ACQUIRE) + 1 >= arrivals;
+}
+
+void wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site site)
+{
+    running.worker->wait_for_arrivals(counter, arrivals, site);
+}
+
+void has_arrived() { running.worker->has_arrived(); }
 
 bool in_shared_memory(const void* address) { return running.worker->in_shared_memory(address); }
 

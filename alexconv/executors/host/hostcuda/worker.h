@@ -5,7 +5,7 @@
 // worker start another fiber.
 //
 // A thread that has to wait joins a queue: the block's, its warp's, its warpgroup's, a named barrier's, or that for a
-// phase of a barrier in shared memory.  The thread that completes the meeting or the phase moves that queue to the end
+// phase of a barrier in shared memory, or for arrivals at a counter in memory.  The thread that completes the meeting or the phase moves that queue to the end
 // of the ready queue; the next in line runs.  If no thread is ready although some have not exited, that is a deadlock.
 // Everything is deterministic, and follows the order in which the threads were started.
 //
@@ -116,6 +116,8 @@ public:
     void wait_at_named_barrier(int name, int threads, Site site);
     void wait_for_phase(const std::uint64_t* barrier, unsigned parity, Site site);
     void phase_ends(const std::uint64_t* barrier);
+    void wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site site);
+    void has_arrived();
     bool in_shared_memory(const void* address) const;
     [[noreturn]] void fail(const char* what, Site site);
 
@@ -148,6 +150,7 @@ private:
     static constexpr unsigned NAMES = 16;  // of named barriers; 0 is __syncthreads
 
     void run_block(std::uint64_t block);
+    void poll_again();
     void clear_shared();
 
     static void start_fiber();
@@ -185,7 +188,8 @@ private:
     std::vector<Meeting> warpgroups_;  // the complete ones of the block
     Meeting named_[NAMES];
     std::vector<Phase> phases_;
-    Queue ready_;
+    Queue ready_, polling_;  // that wait for arrivals of other blocks
+    std::uint64_t block_ = 0;
     Fiber* current_ = &own_;
     unsigned fibers_used_ = 0;  // by the block
     unsigned started_ = 0;      // threads of the block

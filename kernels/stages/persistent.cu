@@ -1,0 +1,363 @@
+// persistent: a network of convolutions, poolings and linear layers as one kernel, for one image.
+//
+// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by bulk copies
+// into a ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
+// Read next: stages/network.cuh, stages/weight_stream.cuh.
+// Run: alexconv run --network alexnet-torchvision --precision fp16 --schedule persistent --N 1
+//
+// Parent: a kernel for each stage.  With one image a stage takes a few microseconds, of which most are latencies: of
+// the launch, of weights from memory, of the last block.  Here blocks stay, one on each multiprocessor, and a stage
+// begins when a counter says that the tiles of the one before are complete.  Weights wait for nothing: they arrive while
+// earlier stages run, and the memory, which the linear layers keep busy alone, has no pause between them.
+//
+// A linear layer is a convolution of one pixel, and pooling is part of the epilogue: a tile has all outputs under its
+// windows, those at its border computed twice.  Each of a block's warps multiplies a part of the depth; their sums are
+// added in order, so results do not depend on timing.  No block waits before all of its work on earlier stages is
+// complete, and all blocks are resident (a cooperative launch), so none waits for ever.
+//
+// A block computes every gridDim.x-th tile of each stage, a warp a WARPS-th of the depth, in the first stage some pixels.
+#include "../arch/ampere.cuh"
+#include "../arch/prefetch.cuh"
+#include "../arch/resident_blocks.cuh"
+#include "values.cuh"
+#include "weight_stream.cuh"
+
+constexpr int LANES_OF_PIXEL = 4;                              // of a product
+constexpr int FLOATS = 4, TILE_FLOATS = FLOATS * WARP;         // sums of a lane, of a product
+constexpr int AT_ONCE = THREADS / TILE_FLOATS;                 // products whose sums are added at once, one a thread
+constexpr int PARTIAL_BYTES = WARPS * THREADS * int(sizeof(float));
+constexpr int RING_BYTES = WARPS * SLOTS * SLOT_BYTES;
+constexpr int MOST_LOADED = 8;                                 // vectors of inputs that a lane has under way
+constexpr int LINE = 128;                                      // bytes of a cache line
+constexpr int BARRIER_BYTES = quotient_up(WARPS * SLOTS * int(sizeof(Mbarrier)), LINE) * LINE;
+
+// Where a fragment's sum `i` of a lane lies: its filter and its pixel.
+__device__ __forceinline__ int filter_of(int lane, int i)
+{
+    return lane / LANES_OF_PIXEL + i / 2 * 8;
+}
+__device__ __forceinline__ int pixel_of(int lane, int i)
+{
+    return lane % LANES_OF_PIXEL * 2 + i % 2;
+}
+
+// Bias and ReLU of a stage's sum.
+template <int s>
+__device__ __forceinline__ Half activated(float sum, const Half* __restrict__ biases,  // of all stages
+                                          int m)
+{
+    constexpr Stage OF = STAGES[s];
+    if (m < OF.M) sum += float(biases[OF.BIASES + m]);
+    return Half(OF.RELU && sum < 0 ? 0.0f : sum);
+}
+
+// The largest value of each window, of a tile in shared memory.
+template <int s>
+__device__ __forceinline__ void store_pooled(const Tiling<s>& tile, const Half* outputs,  // [pixels][TILE_FILTERS]
+                                             Half* y)                                     // [POOLED_E][POOLED_F][M]
+{
+    using Tiles = Tiling<s>;
+    constexpr Stage OF = STAGES[s];
+    constexpr int WIDTH = Tiles::WIDTH, FILTERS = Tiles::TILE_FILTERS;
+    for (int i = threadIdx.x; i < OF.ACROSS * OF.DOWN * FILTERS; i += THREADS) {
+        const int filter = i % FILTERS, across = i / FILTERS % OF.ACROSS, down = i / FILTERS / OF.ACROSS;
+        const Half* const window = outputs + (down * OF.STRIDE * WIDTH + across * OF.STRIDE) * FILTERS + filter;
+        float largest = float(window[0]);
+#pragma unroll
+        for (int tap = 1; tap < OF.POOL * OF.POOL; ++tap)
+            largest = larger(largest, float(window[(tap / OF.POOL * WIDTH + tap % OF.POOL) * FILTERS]));
+        const int e = tile.pooled_row() + down, f = tile.pooled_column() + across, m = tile.filter + filter;
+        if (e < OF.POOLED_E && f < OF.POOLED_F && m < OF.M) y[(e * OF.POOLED_F + f) * OF.M + m] = Half(largest);
+    }
+}
+
+// ---- The first stage: few channels, rows of the image in shared memory ----------------------------------------------
+
+template <int s>
+struct FewChannels {
+    using Tiles = Tiling<s>;
+    static constexpr Stage OF = STAGES[s];
+    static constexpr int QUAD = 4, QUADS = quotient_up(OF.S * OF.C, QUAD);  // values of a lane; of a filter's row
+    static constexpr int STEPS = quotient_up(OF.R * QUADS, LANES_OF_PIXEL);
+    static constexpr int IN_ROWS = (Tiles::HEIGHT - 1) * OF.U + OF.R;
+    static constexpr int PITCH = quotient_up(((OF.F - 1) * OF.U) * OF.C + QUADS * QUAD, QUAD) * QUAD;
+    static constexpr int IMAGE_BYTES = quotient_up(IN_ROWS * PITCH * int(sizeof(Half)), LINE) * LINE;
+    static_assert(Tiles::POOLS && Tiles::TILES_ACROSS == 1, "a tile has whole rows");
+    static_assert(OF.U * OF.C % QUAD == 0 && OF.W * OF.C % QUAD == 0, "rows and windows are quads");
+
+    static __device__ __forceinline__ void load_rows(const Tiles& tile, const Half* __restrict__ x,  // [H][W][C]
+                                                     Half* image)  // [IN_ROWS][PITCH]
+    {
+        constexpr int ROW_QUADS = OF.W * OF.C / QUAD, BEFORE = OF.LEFT * OF.C;
+        const int first = tile.pooled_row() * OF.STRIDE * OF.U - OF.TOP;
+        for (int i = threadIdx.x; i < IN_ROWS * ROW_QUADS; i += THREADS) {
+            const int row = i / ROW_QUADS, quad = i % ROW_QUADS, h = first + row;
+            uint2 values = make_uint2(0, 0);
+            if (h >= 0 && h < OF.H) values = *reinterpret_cast<const uint2*>(x + ((size_t)h * OF.W * OF.C + quad * QUAD));
+            Half parts[QUAD];
+            memcpy(parts, &values, sizeof values);
+#pragma unroll
+            for (int j = 0; j < QUAD; ++j)
+                if (BEFORE + quad * QUAD + j < PITCH) image[row * PITCH + BEFORE + quad * QUAD + j] = parts[j];
+        }
+        constexpr int AFTER = BEFORE + OF.W * OF.C < PITCH ? PITCH - BEFORE - OF.W * OF.C : 0;
+        for (int i = threadIdx.x; i < IN_ROWS * (BEFORE + AFTER); i += THREADS) {
+            const int row = i / (BEFORE + AFTER), j = i % (BEFORE + AFTER);
+            image[row * PITCH + (j < BEFORE ? j : PITCH - AFTER + j - BEFORE)] = Half(0.0f);
+        }
+    }
+
+    static __device__ __forceinline__ void run(const Half* __restrict__ x,            // [H][W][C]
+                                               const char* __restrict__ weights,      // of all stages
+                                               const Half* __restrict__ biases,       // likewise
+                                               Half* y,                               // [POOLED_E][POOLED_F][M]
+                                               char* work)
+    {
+        Half* const image = reinterpret_cast<Half*>(work);                  // [IN_ROWS][PITCH]
+        Half* const outputs = reinterpret_cast<Half*>(work + IMAGE_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
+        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
+        const uint4* const fragments = reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS;
+        for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
+            const Tiles tile(number);
+            load_rows(tile, x, image);
+            __syncthreads();  // the rows are in `image`
+            for (int group = warp; group < OF.PIXEL_GROUPS; group += WARPS) {
+                const int n = min(group * PIXELS + lane / LANES_OF_PIXEL, Tiles::WIDTH * Tiles::HEIGHT - 1);
+                const Half* const window = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
+                float sums[OF.FILTER_ROWS][FLOATS] = {};
+#pragma unroll 5
+                for (int step = 0; step < STEPS; ++step) {
+                    const int q = step * LANES_OF_PIXEL + t, row = q / QUADS, quad = q % QUADS;
+                    uint2 b = make_uint2(0, 0);
+                    if (row < OF.R) b = *reinterpret_cast<const uint2*>(window + row * PITCH + quad * QUAD);
+                    // Beyond the window other pixels follow, which may be infinite.
+                    constexpr int REST = OF.S * OF.C % QUAD;
+                    if (REST && quad == QUADS - 1) {
+                        b.x &= REST == 1 ? 0xffffu : 0xffffffffu;
+                        b.y &= REST < 3 ? 0u : 0xffffu;
+                    }
+                    const unsigned pair[2] = {b.x, b.y};
+#pragma unroll
+                    for (int i = 0; i < OF.FILTER_ROWS; ++i) {
+                        const uint4 a = __ldg(
+                            fragments + ((tile.filter / ROWS / OF.FILTER_ROWS * STEPS + step) * OF.FILTER_ROWS + i) * WARP +
+                            lane);
+                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
+                        warp_mma_fp16(sums[i], words, pair);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < OF.FILTER_ROWS * FLOATS; ++i) {
+                    const int filter = i / FLOATS * ROWS + filter_of(lane, i % FLOATS);
+                    outputs[(group * PIXELS + pixel_of(lane, i % FLOATS)) * Tiles::TILE_FILTERS + filter] =
+                        activated<s>(sums[i / FLOATS][i % FLOATS], biases, tile.filter + filter);
+                }
+            }
+            __syncthreads();  // the tile is in `outputs`
+            store_pooled<s>(tile, outputs, y);
+        }
+    }
+};
+
+// ---- The other stages -----------------------------------------------------------------------------------------------
+
+template <int s>
+struct Products {
+    using Tiles = Tiling<s>;
+    static constexpr Stage OF = STAGES[s];
+    static constexpr int STEPS = steps_of(s), CHANNEL_STEPS = OF.C / DEPTH, GROUPS = OF.PIXEL_GROUPS;
+    static constexpr int STEPS_OF_SLOT = SLOT_BYTES / (OF.FILTER_ROWS * FRAGMENT_BYTES);
+    static constexpr int LOADED = MOST_LOADED / GROUPS > 0 ? MOST_LOADED / GROUPS : 1;  // steps whose inputs are under way
+    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;                                 // products of a step
+    static_assert(STEPS_OF_SLOT >= 1, "a slot has whole steps");
+
+    // The inputs of a step, 8 channels of a lane's pixel in each group: zero outside the plane.
+    static __device__ __forceinline__ void load(const Half* x,  // [H][W][C]
+                                                const int2 (&corners)[GROUPS], int step, uint4 (&inputs)[GROUPS])
+    {
+        const int tap = step / CHANNEL_STEPS, r = tap / OF.S, column = tap % OF.S;
+        const int c = step % CHANNEL_STEPS * DEPTH + threadIdx.x % LANES_OF_PIXEL * (DEPTH / LANES_OF_PIXEL);
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            const int h = corners[i].x + r, w = corners[i].y + column;
+            inputs[i] = make_uint4(0, 0, 0, 0);
+            if (h >= 0 && h < OF.H && w >= 0 && w < OF.W)
+                inputs[i] = *reinterpret_cast<const uint4*>(x + ((h * OF.W + w) * OF.C + c));
+        }
+    }
+
+    // The sums of this warp's steps.
+    static __device__ __forceinline__ void multiply(const Tiles& tile, const Half* x, Stream& stream,
+                                                    float (&sums)[ALL][FLOATS])
+    {
+        const int lane = threadIdx.x % WARP, first = first_step(STEPS, stream.warp);
+        const int last = first_step(STEPS, stream.warp + 1);
+        int2 corners[GROUPS];
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            const int2 pixel = tile.pixel(i * PIXELS + lane / LANES_OF_PIXEL);
+            // A pixel that is none has no input: its sums are zero.
+            corners[i] = make_int2(pixel.x < OF.E ? pixel.x * OF.U - OF.TOP : OF.H, pixel.y * OF.U - OF.LEFT);
+        }
+        uint4 inputs[LOADED][GROUPS];
+#pragma unroll
+        for (int i = 0; i < LOADED; ++i)
+            if (first + i < last) load(x, corners, first + i, inputs[i]);
+        const uint4* fragments = nullptr;
+        for (int begin = first; begin < last; begin += LOADED) {
+#pragma unroll
+            for (int i = 0; i < LOADED; ++i) {
+                const int step = begin + i, of_slot = (step - first) % STEPS_OF_SLOT;
+                if (step >= last) break;
+                if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
+#pragma unroll
+                for (int row = 0; row < OF.FILTER_ROWS; ++row)
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        const uint4 a = fragments[((of_slot * OF.FILTER_ROWS + row) * 2 + half) * WARP];
+                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+                        for (int j = 0; j < GROUPS; ++j) {
+                            const uint4& b = inputs[i][j];
+                            const unsigned pair[2] = {half ? b.z : b.x, half ? b.w : b.y};
+                            warp_mma_fp16(sums[row * GROUPS + j], words, pair);
+                        }
+                    }
+                if (of_slot == STEPS_OF_SLOT - 1 || step == last - 1) stream.give_back();
+                if (step + LOADED < last) load(x, corners, step + LOADED, inputs[i]);
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void run(const Half* x,                    // [H][W][C]
+                                               const Half* __restrict__ biases,  // of all stages
+                                               Half* y,                          // [POOLED_E][POOLED_F][M]
+                                               Stream& stream, char* work)
+    {
+        float* const partial = reinterpret_cast<float*>(work);                // [WARPS][THREADS]
+        Half* const outputs = reinterpret_cast<Half*>(work + PARTIAL_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
+        const int lane = threadIdx.x % WARP, mine = threadIdx.x / TILE_FLOATS, i = threadIdx.x / WARP % FLOATS;
+        for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
+            const Tiles tile(number);
+            float sums[ALL][FLOATS] = {};
+            multiply(tile, x, stream, sums);
+#pragma unroll
+            for (int first = 0; first < ALL; first += AT_ONCE) {
+                __syncthreads();  // no thread still reads `partial` or `outputs`
+#pragma unroll
+                for (int j = 0; j < AT_ONCE * FLOATS; ++j)
+                    if (first + j / FLOATS < ALL)
+                        partial[stream.warp * THREADS + j * WARP + lane] = sums[first + j / FLOATS][j % FLOATS];
+                __syncthreads();  // the sums of all warps are in `partial`
+                const int product = first + mine;
+                if (product >= ALL) continue;
+                float sum = 0;
+#pragma unroll
+                for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp * THREADS + threadIdx.x];
+                const int filter = product / GROUPS * ROWS + filter_of(lane, i), m = tile.filter + filter;
+                const int n = product % GROUPS * PIXELS + pixel_of(lane, i);
+                const Half value = activated<s>(sum, biases, m);
+                if constexpr (Tiles::POOLS) {
+                    outputs[n * Tiles::TILE_FILTERS + filter] = value;
+                } else {
+                    const int2 pixel = tile.pixel(n);
+                    if (pixel.x < OF.E && m < OF.M) y[(pixel.x * OF.F + pixel.y) * OF.M + m] = value;
+                }
+            }
+            if constexpr (Tiles::POOLS) {
+                __syncthreads();  // the tile is in `outputs`
+                store_pooled<s>(tile, outputs, y);
+            }
+        }
+    }
+};
+
+// ---- All stages -----------------------------------------------------------------------------------------------------
+
+// The first linear layer, whose weights are prefetched while the stages before it run.
+constexpr int first_linear()
+{
+    int s = 0;
+    while (s < COUNT && STAGES[s].H * STAGES[s].W > 1) ++s;
+    return s;
+}
+constexpr int LINEAR = first_linear();
+
+// PREFETCHES lines for each lane, of what its warp's ring will bring of the block's first tile of the first linear layer.
+template <int s>
+__device__ __forceinline__ void prefetch_linear(const Stream& stream)
+{
+    if constexpr (s < LINEAR && LINEAR < COUNT) {
+        size_t at, end;
+        if (blockIdx.x < SOURCES[LINEAR].tiles) {
+            stream.bytes_of(SOURCES[LINEAR], blockIdx.x, at, end);
+            at += (s * PREFETCHES * WARP + threadIdx.x % WARP) * LINE;
+#pragma unroll
+            for (int i = 0; i < PREFETCHES; ++i)
+                if (at + i * WARP * LINE < end) prefetch_into_l2(stream.weights + at + i * WARP * LINE);
+        }
+    }
+}
+
+struct Arguments {
+    const Half* x;
+    const char* weights;
+    const Half* biases;
+    Half *y, *activations;
+    unsigned* counters;
+    unsigned long long* times;
+    char* work;
+};
+
+template <int s>
+__device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
+{
+    if constexpr (s > 0) {
+        if (threadIdx.x == 0) wait_for_arrivals(all.counters + s - 1, Tiling<s - 1>::TILES);
+        __syncthreads();  // the stage before is complete
+    }
+    if (threadIdx.x == 0) all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
+    prefetch_linear<s>(stream);
+    Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
+    if constexpr (Tiling<s>::FEW_CHANNELS)
+        FewChannels<s>::run(all.x, all.weights, all.biases, y, all.work);
+    else
+        Products<s>::run(s ? all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT : all.x, all.biases, y, stream, all.work);
+    __syncthreads();  // all outputs of the block's tiles are stored
+    if (s + 1 < COUNT && threadIdx.x == 0)
+        for (int number = blockIdx.x; number < Tiling<s>::TILES; number += gridDim.x) arrive_at(all.counters + s);
+}
+
+template <int... s>
+__device__ __forceinline__ void run_stages(const Arguments& all, Stream& stream, std::integer_sequence<int, s...>)
+{
+    (run_stage<s>(all, stream), ...);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    persistent(const Half* x,                      // [H][W][C]
+               const char* __restrict__ weights,   // of all stages, in fragments
+               const Half* __restrict__ biases,    // of all stages
+               Half* y,                            // [M]
+               Half* activations,                  // outputs of all stages but the last
+               unsigned* counters,                 // [COUNT]
+               unsigned long long* times)          // [gridDim.x][COUNT + 1]
+{
+    DYNAMIC_SHARED(char, shared);
+    char* const ring = shared;  // [WARPS][SLOTS][SLOT_BYTES]
+    Mbarrier* const arrivals = reinterpret_cast<Mbarrier*>(shared + RING_BYTES);  // [WARPS][SLOTS]
+    const int warp = warp_uniform(threadIdx.x / WARP);
+    if (threadIdx.x < WARPS * SLOTS) mbarrier_init(arrivals + threadIdx.x, 1);
+    mbarrier_init_fence();
+    __syncthreads();  // the barriers are initialised
+    Stream stream(weights, ring + warp * SLOTS * SLOT_BYTES, arrivals + warp * SLOTS, warp);
+    const Arguments all{x, weights, biases, y, activations, counters, times, shared + RING_BYTES + BARRIER_BYTES};
+    run_stages(all, stream, std::make_integer_sequence<int, COUNT>());
+    if (threadIdx.x != 0) return;
+    times[blockIdx.x * (COUNT + 1) + COUNT] = nanoseconds();
+    if (arrives_last(counters + COUNT - 1, gridDim.x))
+        for (int i = 0; i < COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
+}
+
+static_assert(WARPS * SLOTS <= THREADS, "a thread initialises a barrier");
+ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + BARRIER_BYTES + LADDER_WORK_BYTES);
