@@ -6,6 +6,8 @@ from pathlib import Path
 from alexconv.compiling.sources import source_files
 from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS, Ladder
 from alexconv.kernels.rung import FOLDER, Rung
+from alexconv.kernels.stages.persistent import Layer, persistent_rung
+from alexconv.shapes import Conv
 
 
 def ladder_with(*rungs: Rung) -> Ladder:
@@ -24,3 +26,13 @@ def planted(name: str | Rung, right: str, wrong: str, folder: Path) -> Rung:
         copy.write_text(text.replace(right, wrong))
     assert found, "no file of the rung has the text that this bug changes"
     return replace(rung, file=str(folder / rung.file))
+
+
+# The kernel of a whole network is made for its layers: one with a stage of each kind.
+PERSISTENT = persistent_rung(
+    [
+        Layer(Conv(3, 31, 28, 64, 5, 4, 4, top=1, bottom=1, left=2, right=2, bias=True, relu=True), pool=3, stride=2),
+        Layer(Conv(64, 3, 3, 32, 3, 3, bias=True)),
+    ],
+    blocks=3,
+)

@@ -122,7 +122,7 @@ class NetworkRunner:
         of_steps = (
             contenders(plan, step, self.executor, self.ladder) if tried else [step.bound] for step in plan.launched
         )
-        return [bound for bounds in (*of_steps, [step.bound for step in plan.ahead]) for bound in bounds]
+        return [bound for bounds in of_steps for bound in bounds]
 
     def _measured(self, plan: NetworkPlan, x: Values) -> NetworkPlan:
         """The plan with the fastest of each stage's contenders, each stage timed alone from memory that is not cached.
@@ -138,7 +138,7 @@ class NetworkRunner:
                 # A contender that does not compile or fit is none, and hides those of its turn.
                 with (
                     suppress(CompileError, OutOfMemory, DoesNotFit),
-                    opened(self.executor, with_rungs(plan, bounds, self.executor)) as network,
+                    opened(self.executor, with_rungs(plan, bounds)) as network,
                 ):
                     times = network.stage_times(x[: plan.images_per_piece])
                     best = [
@@ -146,7 +146,7 @@ class NetworkRunner:
                         for pair in zip(best, zip(times, bounds, strict=True), strict=True)
                     ]
             self._fastest |= {key: bound for key, (_, bound) in zip(place, best, strict=True)}
-        return with_rungs(plan, [self._fastest[key] for key in place], self.executor)
+        return with_rungs(plan, [self._fastest[key] for key in place])
 
     def _own(self, point: NetworkPoint) -> Record:
         plan, x = self.plan(point), self.images(point.network, point.N)

@@ -36,10 +36,7 @@ class CudaNetwork:
         with self._errors():
             self._gpu.flush()  # allocates the flush buffer before the arrays of the plan
             self._addresses = {name: self._allocate(name, nbytes) for name, nbytes in self._sizes.items()}
-        self._programs, self._ahead = (
-            [executor.load(step.bound) for step in part] for part in (plan.launched, plan.ahead)
-        )
-        self._beside = self._driver.Stream()
+        self._programs = [executor.load(step.bound) for step in plan.launched]
         self._graphs, self._recorded = ExitStack(), dict[int, Callable[[], None]]()  # by images
         with self._errors():
             for step, program in zip(plan.launched, self._programs, strict=True):
@@ -82,16 +79,10 @@ class CudaNetwork:
     def enqueue(self, images: int) -> None:
         """Enqueues all stages over a piece whose images are on the device; the host waits if the schedule says so."""
         schedule = self.plan.schedule
-        if self._ahead:
-            self._beside.wait_for_event(self._gpu.mark(self._stream))
-            for step, program in zip(self.plan.ahead, self._ahead, strict=True):
-                program.enqueue(images, self._of(step), self._beside)
         for number in range(len(self._programs)):
             self._enqueue_step(number, images, pdl=schedule.dependent and number > 0)
             if schedule.waits:
                 self._stream.synchronize()
-        if self._ahead:
-            self._stream.wait_for_event(self._gpu.mark(self._beside))
 
     def stage_outputs(self, images: Values) -> Iterator[Values]:
         """Each stage's outputs ``[n][M][E][F]``, of images ``[n][C][H][W]``, at most a piece, as they are computed."""

@@ -23,9 +23,7 @@ class HostNetwork:
         self.plan = plan
         sizes = plan.sizes(plan.images_per_piece)
         self._buffers = {name: executor.runtime.allocate(nbytes, name) for name, nbytes in sizes.items()}
-        self._programs, self._ahead = (
-            [executor.load(step.bound) for step in part] for part in (plan.launched, plan.ahead)
-        )
+        self._programs = [executor.load(step.bound) for step in plan.launched]
         for buffer in self._buffers.values():
             fill_with_nan(buffer.bytes)
         for step, program in zip(plan.launched, self._programs, strict=True):
@@ -41,8 +39,6 @@ class HostNetwork:
         plan = self.plan
         x = from_study(images.astype(plan.dtype), plan.layout)
         self._buffers[IMAGES].array(x.dtype, x.shape)[:] = x
-        for step, program in zip(plan.ahead, self._ahead, strict=True):
-            program.run(len(images), self._of(step))
         for step, program in zip(plan.launched, self._programs, strict=True):
             output = self._buffers[step.output]
             inputs = {name for name in ("x", "w", BIAS) if name in step.arrays and step.arrays[name] != step.output}

@@ -86,12 +86,12 @@ def _fragments(stage: Stage, w: Values, packing: Packing) -> Values:
     conv, rows, steps = stage.shape, packing.tile.rows, packing.layer.steps
     planes = getattr(stage, "planes", None)
     taps = (len(w), *planes, 1, 1) if planes else (len(w), conv.C, 1, 1, conv.R, conv.S)
-    flat = w.reshape(taps).transpose(0, 4, 5, 2, 3, 1).reshape(len(w), conv.R, -1)  # taps, then pixels, then channels
+    in_rows = w.reshape(taps).transpose(0, 4, 5, 2, 3, 1).reshape(len(w), conv.R, -1)  # taps, pixels, channels
     halves = 2
     if packing.layer.few_channels:
-        flat = np.pad(flat, ((0, 0), (0, 0), (0, -flat.shape[2] % QUAD)))
+        in_rows = np.pad(in_rows, ((0, 0), (0, 0), (0, -in_rows.shape[2] % QUAD)))
         halves = 1
-    flat = flat.reshape(len(w), -1)
+    flat = in_rows.reshape(len(w), -1)
     tiles, width = ceil(len(w) / (rows * ROWS)), steps * LANES_OF_PIXEL * halves * QUAD
     flat = np.pad(flat, ((0, tiles * rows * ROWS - len(w)), (0, width - flat.shape[1])))
     split = flat.reshape(tiles, rows, 2, ROWS // 2, steps, LANES_OF_PIXEL, halves, 2, 2)

@@ -5,7 +5,7 @@ arrays; scratch arrays are shared by all stages.  The batch is cut into pieces t
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -16,7 +16,7 @@ from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import BIAS, Rung
-from alexconv.kernels.stages.ladder import SPLITS, STAGE_RUNGS
+from alexconv.kernels.stages.ladder import SPLITS, STAGES
 from alexconv.messages import print_to_stderr
 from alexconv.networks import persistent
 from alexconv.networks.schedules import FEW_IMAGES, Schedule, is_linear
@@ -25,7 +25,6 @@ from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, plan_on
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import estimate
 from alexconv.tune.measured import Request
@@ -34,7 +33,6 @@ AUTO, MEASURED = "auto", "measured"  # in place of a rung's name: the likeliest 
 CONTENDERS = 4  # of a stage, besides the variants of the linear kernel
 IMAGES = "images"  # the array of the first stage's input
 ALTERNATING = ("even", "odd")  # those of outputs
-LINE_BYTES = 128  # of a cache line
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ class NetworkPlan:
     layout: str
     N: int
     steps: tuple[Step, ...]
-    ahead: tuple[Step, ...] = ()  # launched beside the first stages: they compute nothing
     budget: float = inf
     whole: Step | None = None
 
@@ -171,8 +168,7 @@ def plan_network(
         raise DoesNotFit(f"{word} takes no stage of {network.name}")
     parameters = [used(stage, weights[number]) for stage, number in stages]
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
-    ahead = prefetches(steps, precision, layout, N, executor) if schedule.prefetches else ()
-    return NetworkPlan(network, schedule, precision, layout, N, steps, ahead, available)
+    return NetworkPlan(network, schedule, precision, layout, N, steps, available)
 
 
 def persistent_plan(
@@ -196,16 +192,15 @@ def persistent_plan(
     return NetworkPlan(network, schedule, precision, persistent.LAYOUT, N, tuple(steps), budget=budget, whole=whole)
 
 
-def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung], executor: Executor) -> NetworkPlan:
+def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung]) -> NetworkPlan:
     """The plan with other rungs for its stages."""
     steps = steps_of([step.stage for step in plan.steps], bounds, [step.parameters for step in plan.steps])
-    ahead = prefetches(steps, plan.precision, plan.layout, plan.N, executor) if plan.schedule.prefetches else ()
-    return replace(plan, steps=steps, ahead=ahead)
+    return replace(plan, steps=steps)
 
 
 def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder) -> list[BoundRung]:
     """The likeliest rungs of a step on the executor's device, its own first, each once."""
-    stage, own = step.stage, of_stages(plan.precision, plan.layout)
+    stage, own = step.stage, STAGES[plan.dtype, plan.layout]
     if not isinstance(stage, Product):
         return [step.bound]
     served = plan.precision, *PRECISIONS[plan.precision].stricter
@@ -217,30 +212,6 @@ def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder
         candidates += [usual.having({SPLITS.name: splits}) for splits in SPLITS.choices]
     once = {(bound.rung.name, *sorted(bound.constants.items())): bound for bound in candidates}
     return [bound for bound in once.values() if not misfit(executor, bound, plan.N)]
-
-
-def prefetches(steps: Sequence[Step], precision: str, layout: str, N: int, executor: Executor) -> tuple[Step, ...]:
-    """Prefetches of filters, in the order in which they are used, up to the first linear layer's weights.
-
-    None where that layer waits for its products, not for its weights.
-    """
-    own = of_stages(precision, layout)
-    until = next((n for n, step in enumerate(steps) if step.bound.rung.path == own["linear"].path), None)
-    if until is None:
-        return ()
-    of_products = [step for step in steps[1 : until + 1] if isinstance(step.stage, Product)]
-    return tuple(ahead for step in of_products for ahead in _prefetch(step, own["prefetch"], N, executor))
-
-
-def _prefetch(step: Step, rung: Rung, N: int, executor: Executor) -> Iterator[Step]:
-    """The prefetches of what a step's launches read of its filters: prepared arrays, or else the filters."""
-    arrays = step.bound.prepared_bytes() or {"w": step.bound.filter_bytes()}
-    for name, nbytes in arrays.items():
-        lines = nbytes // LINE_BYTES
-        if lines:
-            shape = Conv(LINE_BYTES // np.dtype(rung.dtype).itemsize, 1, 1, lines, 1, 1)
-            stage = Product(f"{step.stage.name}-{name}", shape)
-            yield Step(stage, bound_to(rung, stage, N, executor), None, {**step.arrays, "w": step.arrays[name]})
 
 
 def used(stage: Stage, parameters: Parameters | None) -> Parameters | None:
@@ -272,7 +243,7 @@ def choose(
     executor: Executor, stage: Stage, N: int, precision: str, layout: str, word: str, ladder: Ladder
 ) -> BoundRung:
     """The rung of a stage; raises DoesNotFit where there is none."""
-    own = of_stages(precision, layout)
+    own = STAGES.get((PRECISIONS[precision].dtype, layout), {})
     if not isinstance(stage, Product):
         return bound_to(own[stage.kind], stage, N, executor)
     linear = is_linear(stage)
@@ -303,14 +274,6 @@ def misfit(executor: Executor, bound: BoundRung, N: int) -> str | None:
     except DoesNotFit as reason:
         return str(reason)
     return None
-
-
-def of_stages(precision: str, layout: str) -> Mapping[str, Rung]:
-    """The rungs of kernels/stages for a class's type and a layout, by kind."""
-    dtype = PRECISIONS[precision].dtype
-    return {
-        rung.path.stem.replace("_", "-"): rung for rung in STAGE_RUNGS if (rung.dtype, rung.layout) == (dtype, layout)
-    }
 
 
 def bound_to(rung: Rung, stage: Stage, N: int, executor: Executor) -> BoundRung:

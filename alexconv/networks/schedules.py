@@ -26,8 +26,7 @@ class Schedule:
 
     ``epilogue``: bias and ReLU in the product's epilogue; ``fused``: normalization and pooling as one kernel;
     ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
-    dependent launches; ``prefetches``: meanwhile another branch of the graph prefetches the convolutions' filters, and
-    weights of the first linear layer, if these are what it waits for; ``persistent``: one kernel for all stages.
+    dependent launches; ``persistent``: one kernel for all stages.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Schedule:
     epilogue: bool = False
     fused: bool = False
     dependent: bool = False
-    prefetches: bool = False
     persistent: bool = False
 
     def stages(self, stages: Sequence[Stage]) -> list[tuple[Stage, int]]:
@@ -62,15 +60,13 @@ class Schedule:
     def differs_on(self, stages: Sequence[Stage], N: int) -> bool:
         """Whether it launches these stages, over N images, otherwise than its parent does."""
         parent = SCHEDULES.get(self.parent or "")
-        if self.prefetches and (N > FEW_IMAGES or not any(is_linear(stage) for stage in stages)):
-            return False
         if self.persistent and misfit([stage for stage, _ in self.stages(stages)], N):
             return False
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 
     @property
     def _way(self) -> tuple[bool, ...]:
-        return self.waits, self.graph, self.dependent, self.prefetches, self.persistent
+        return self.waits, self.graph, self.dependent, self.persistent
 
 
 def is_linear(stage: Stage) -> bool:
@@ -102,25 +98,6 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 epilogue=True,
                 fused=True,
                 dependent=True,
-            ),
-            Schedule(
-                "prefetch",
-                "dependent",
-                "filters and linear weights prefetched into the L2 cache while the convolutions run",
-                graph=True,
-                epilogue=True,
-                fused=True,
-                dependent=True,
-                prefetches=True,
-            ),
-            Schedule(
-                "prefetch-only",
-                "fused",
-                "the same without dependent launches",
-                graph=True,
-                epilogue=True,
-                fused=True,
-                prefetches=True,
             ),
             Schedule(
                 "persistent",

@@ -5,8 +5,9 @@ given as a convolution with the same input and output planes (``alexconv.network
 filters with as many groups as channels, a linear layer as one of a single pixel.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
+from types import MappingProxyType
 
 from alexconv.kernels.geometry import FLOAT, HALF
 from alexconv.kernels.problem import Problem
@@ -60,22 +61,6 @@ def images_at_once(p: Problem) -> int:
     return min(1 << (p.N - 1).bit_length(), MOST_IMAGES_AT_ONCE)
 
 
-L2_EIGHTHS = Constant(
-    "L2_EIGHTHS", "eighths of the L2 cache that prefetched weights take", lambda p: 4, choices=(1, 2, 3, 4, 5, 6)
-)
-PREFETCH_BLOCKS = 32  # enough to keep the memory busy, few enough to leave the multiprocessors to the convolutions
-
-
-def prefetched_bytes(itemsize: int) -> Callable[[Problem], int]:
-    """Bytes of the weights that are prefetched: as many as their share of the cache holds, in whole lines."""
-
-    def nbytes(p: Problem) -> int:
-        whole = p.conv.M * p.conv.C * itemsize
-        return min(whole, p["L2_EIGHTHS"] * p.device.l2_bytes // 8) // 128 * 128
-
-    return nbytes
-
-
 SPLITS = Constant("SPLITS", "warps that share a filter", usual_splits, choices=(1, 2, 4, 8))
 IMAGES = Constant("IMAGES", "images that a weight is multiplied with at once", images_at_once, choices=(1, 2, 4, 8))
 
@@ -92,24 +77,27 @@ def refuses_planes(p: Problem) -> str | None:
     return None if one else "not a linear layer: a plane has more than one pixel"
 
 
-def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> tuple[Rung, ...]:
-    """The rungs for a type and a layout."""
+def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> dict[str, Rung]:
+    """The rungs for a type and a layout, by kind."""
     sizes = (("ELEMENT_BYTES", lambda p: itemsize), ("CHANNELS_LAST", lambda p: int(layout == "nhwc")))
     in_chunks = (*sizes, ("CHUNK", chunk_of(itemsize)))
     common = {"family": "stages", "precision": precision, "layout": layout, "takes": ("groups",)}
 
     def rung(name: str, idea: str, launch: Launch, **more: object) -> Rung:
         facts = {"sizes": sizes, "parent": None, **common, **more}
-        file = f"stages/{name.replace('-', '_')}.cu"
-        return Rung(name + suffix, name + suffix, idea, file=file, launches=(launch,), **facts)  # type: ignore[arg-type]
+        facts = {"file": f"stages/{launch.entry}.cu", **facts}
+        return Rung(name + suffix, name + suffix, idea, launches=(launch,), **facts)  # type: ignore[arg-type]
 
-    def planes(name: str, idea: str, **more: object) -> Rung:
-        entry = name.replace("-", "_")
+    def planes(name: str, idea: str, entry: str, **more: object) -> Rung:
         launch = Launch(entry, ("x", "y", BATCH), parts_grid(itemsize), block, pdl=True)
-        return rung(name, idea, launch, sizes=in_chunks, **more)
+        return rung(name, idea, launch, **{"sizes": in_chunks, **more})
 
-    pool = planes("max-pool", "a thread for the channels of a vector at an output pixel")
-    return (
+    def pooling(name: str, idea: str, normalizes: int, **more: object) -> Rung:
+        sizes = (*in_chunks, ("NORMALIZES", lambda p: normalizes))
+        return planes(name, idea, "max_pool", sizes=sizes, **more)
+
+    pool = pooling("max-pool", "a thread for the channels of a vector at an output pixel", 0)
+    rungs = (
         rung(
             "bias-relu",
             "bias and ReLU in place, after the product",
@@ -117,12 +105,16 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> tuple[Run
             takes=("groups", "bias", "ReLU"),
         ),
         planes(
-            "normalize", "local response normalization, a thread for the channels of a vector", constants=NORMALIZING
+            "normalize",
+            "local response normalization, a thread for the channels of a vector",
+            "normalize",
+            constants=NORMALIZING,
         ),
         pool,
-        planes(
+        pooling(
             "normalize-pool",
             "values are normalized as the pooling loads them",
+            1,
             constants=NORMALIZING,
             parent=pool.name,
         ),
@@ -135,24 +127,20 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> tuple[Run
             refuses=refuses_planes,
         ),
         rung(
-            "prefetch",
-            "filters, or the first weights of a linear layer, into the L2 cache",
-            Launch("prefetch", ("w",), lambda p: (PREFETCH_BLOCKS, 1, 1), block),
-            sizes=(*sizes, ("PREFETCHED_BYTES", prefetched_bytes(itemsize))),
-            constants=(L2_EIGHTHS,),
-            takes=("bias", "ReLU"),
-            refuses=refuses_planes,
-        ),
-        rung(
             "softmax",
             "a block for each image",
             Launch("softmax", ("x", "y"), lambda p: (p.N, 1, 1), block, pdl=True),
         ),
     )
+    return {rung.name.removesuffix(suffix): rung for rung in rungs}
 
 
-STAGE_RUNGS = (
-    *_rungs("fp32", FLOAT, "nchw", ""),
-    *_rungs("fp32", FLOAT, "nhwc", "-nhwc"),
-    *_rungs("fp16", HALF, "nhwc", "-half"),
+# By the type and the layout of the arrays, then by kind.
+STAGES: Mapping[tuple[str, str], Mapping[str, Rung]] = MappingProxyType(
+    {
+        ("float32", "nchw"): _rungs("fp32", FLOAT, "nchw", ""),
+        ("float32", "nhwc"): _rungs("fp32", FLOAT, "nhwc", "-nhwc"),
+        ("float16", "nhwc"): _rungs("fp16", HALF, "nhwc", "-half"),
+    }
 )
+STAGE_RUNGS = tuple(rung for rungs in STAGES.values() for rung in rungs.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ladders import PERSISTENT
 
 from alexconv.compiling.nvcc import cubin_key
 from alexconv.compiling.sources import source_digest, source_files, tokens
@@ -15,7 +16,7 @@ from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER
 from alexconv.kernels.rung import FOLDER
 from alexconv.kernels.stages.ladder import STAGE_RUNGS
 
-RUNGS = (*ALL_DIRECTIONS, *STAGE_RUNGS)
+RUNGS = (*ALL_DIRECTIONS, *STAGE_RUNGS, PERSISTENT)
 LITERALS = [
     *('"a // b"', '"/*"', '"*/"', '"it\'s"', '"\\""', '"\\\\"', 'u8"x"', 'L"x"_km', '"%0, %1;"', '""'),
     *("'\"'", "'\\''", "'/'", "L'x'", "1'000'000", "0x1p-3f", "1.5e+3", ".5", "1e9f", "0b1'0"),

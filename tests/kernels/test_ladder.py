@@ -8,6 +8,7 @@ from itertools import product
 from math import ceil
 
 import pytest
+from ladders import PERSISTENT
 
 from alexconv.compiling.sources import source_files
 from alexconv.kernels.bound import BoundRung
@@ -51,8 +52,10 @@ each_file = pytest.mark.parametrize("rung", ALL_DIRECTIONS, ids=lambda rung: run
 
 def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
     files = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.cu"))
-    assert sorted([*(rung.file for rung in ALL_DIRECTIONS), *{rung.file for rung in STAGE_RUNGS}]) == files
-    assert all(rung.path.parent.name == rung.family for rung in (*ALL_DIRECTIONS, *STAGE_RUNGS))
+    assert (
+        sorted([*(rung.file for rung in ALL_DIRECTIONS), *{rung.file for rung in (*STAGE_RUNGS, PERSISTENT)}]) == files
+    )
+    assert all(rung.path.parent.name == rung.family for rung in (*ALL_DIRECTIONS, *STAGE_RUNGS, PERSISTENT))
 
 
 @pytest.mark.parametrize("table", [RUNGS, ALIASES, TRANSFER_ALIASES])

@@ -99,7 +99,7 @@ def test_no_stage_passes_more_of_an_error_on_than_its_gain(kind):
         assert (after <= margin * stage.gain(parameters, kind, outputs[0]) * before).all(), stage.name
 
 
-@pytest.mark.parametrize("schedule", ("stream", "prefetch"))
+@pytest.mark.parametrize("schedule", ("stream", "dependent"))
 @pytest.mark.parametrize("precision", ("fp32", "fp16"))
 def test_every_stage_keeps_its_bound(host, precision, schedule):
     plan, x = planned(host, precision, schedule=schedule), images(small(), 0, 3)
@@ -117,9 +117,9 @@ def test_a_schedule_that_changes_nothing_is_left_out():
     def kept(name, N):
         return [each.name for each in SCHEDULES.values() if each.differs_on(NETWORKS[name].stages, N)]
 
-    assert kept("alexnet-2012", 1) == list(SCHEDULES)
+    assert kept("alexnet-2012", 1) == [name for name in SCHEDULES if name != "persistent"]
     assert kept("alexnet-torchvision", 1) == [name for name in SCHEDULES if name != "fused"]
-    assert kept("lenet-86-k7", 1) == kept("alexnet-torchvision", 128) == kept("alexnet-torchvision", 1)[:-2]
+    assert kept("lenet-86-k7", 1) == kept("alexnet-torchvision", 128) == kept("alexnet-torchvision", 1)[:-1]
 
 
 @pytest.mark.parametrize("number", (0, 3, 5))
@@ -211,7 +211,7 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     executor, seen = LikeAGpu(), []
     runner = NetworkRunner(executor, NetworkSettings(0.0))
     monkeypatch.setattr(runner, "weights", lambda network, precision: (None,) * len(network.stages))  # nothing runs
-    point = NetworkPoint(NETWORKS["alexnet-torchvision"], 1, "fp16", SCHEDULES["prefetch"], "measured")
+    point = NetworkPoint(NETWORKS["alexnet-torchvision"], 1, "fp16", SCHEDULES["dependent"], "measured")
     plan = runner.plan(point)
     tried = [contenders(plan, step, executor, LADDER) for step in plan.steps]
     fastest = [rungs[-1] for rungs in tried]
@@ -229,12 +229,7 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     assert len(seen) == max(map(len, tried)) > 4
     assert {len(rungs) for rungs, step in zip(tried, plan.steps, strict=True) if step.stage.kind == "max-pool"} == {1}
     assert {"linear-half", "wgmma-half-whole"} <= {bound.rung.name for bound in tried[-1]}
-    prefetched = [(step.stage.name, step.bound.macros["LADDER_PREFETCHED_BYTES"]) for step in plan.ahead]
-    assert prefetched[0] == ("conv2-filters", 2 * 192 * 64 * 5 * 5)
-    assert prefetched[-1] == ("linear6-w", executor.device.l2_bytes // 2)
-    assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs} | {
-        step.bound for step in plan.ahead
-    }
+    assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs}
 
 
 @pytest.mark.gpu
@@ -242,6 +237,8 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
 def test_every_schedule_on_a_gpu(precision):
     runner = NetworkRunner(choose_executor("cuda"), NetworkSettings(0.01, stages=True))
     for schedule in SCHEDULES.values():
+        if schedule.persistent:
+            continue  # does not take this network: tests/networks/test_persistent.py
         record = runner.record(NetworkPoint(small(), 5, precision, schedule))
         assert record["status"] == "ok", record["reason"]
         assert {"kernel", "latency", "h2d", "d2h", "total"} <= record["samples"].keys()
