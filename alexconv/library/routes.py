@@ -72,7 +72,17 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
         for layout in LAYOUTS
         if (choice := chosen(device, conv, call.N, call.terms.precision, layout))
     ]
-    return tuple(sorted(able, key=lambda each: (call.conv.C == 1 and each.choice.rung.splits_floats, each.us)))
+    later = {rung.name: -place for place, rung in enumerate(ALL_DIRECTIONS)}  # first of those without an estimate
+    return tuple(
+        sorted(
+            able,
+            key=lambda each: (
+                call.conv.C == 1 and each.choice.rung.splits_floats,
+                each.us,
+                later[each.choice.rung.name],
+            ),
+        )
+    )
 
 
 def candidate(device: Gpu, call: Call, choice: auto.Choice, conv: Conv) -> Candidate:

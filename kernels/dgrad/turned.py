@@ -83,7 +83,6 @@ def dgrad_rung(forward: Rung, alias: str) -> Rung:
         maps=tuple(replace(each, array=ARRAYS.get(each.array, each.array)) for each in forward.maps),
         takes=tuple(name for name in forward.takes if name not in ("bias", "ReLU", "stride pairs")),
         refuses=refuses,
-        time=None,
         cpu_order=0,
         direction=DGRAD,
         posed=turned,
