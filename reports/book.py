@@ -4,7 +4,7 @@ import json
 import lzma
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -19,11 +19,12 @@ from markdown_it import MarkdownIt
 from matplotlib import rc_context
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.precisions import PRECISIONS
+from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster
-from alexconv.records.store import Record, read
+from alexconv.records.store import DIRECTION, Record, read
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.comparison import cudnn_of
 from alexconv.reports.excerpts import code_of, line_with
@@ -40,6 +41,7 @@ CLOSE = 1.5  # ratios below have a third digit
 TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 EXERCISES = "book/exercises.json.xz"
+GRADIENTS = "gradients/*.jsonl"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -58,6 +60,7 @@ PLAIN = {  # counters in plain words
 CALLED = (
     *("ms", "predicted", "counter", "error", "faster", "rate", "roof", "memory_rate", "shared_rate", "results"),
     *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size"),
+    *("gradients", "gradient_faster", "gradient_card"),
     *("excerpt", "printed", "printed_ms", "counted", "solution"),
 )
 FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
@@ -227,6 +230,59 @@ class Sources:
             lines.append(f"| {' | '.join(cells)} |")
         layers = ", ".join(f"`{rung}` {figures(self.ms(rung, FIRST_LAYER))}" for rung, *_ in rows if self._has(rung))
         return "\n".join([*lines, *(["", f"On layer 1, ms: {layers}."] if layers else [])])
+
+    @cached_property
+    def _gradients(self) -> dict[tuple[str, str, int], Record]:
+        """Records of gradients, by direction, rung and layer, of rungs with their default constants."""
+        records = read(sorted(self._results.glob(GRADIENTS))).latest()
+        return {
+            (record["point"][DIRECTION], record["point"]["rung"], record["point"]["layer"]): record
+            for record in records
+            if record["status"] == "ok" and record["point"]["N"] == N and not changed_in(record)
+        }
+
+    def _gradient(self, direction: str, rung: str, layer: int) -> Record:
+        record = self._gradients.get((direction, rung, layer))
+        if record is None:
+            raise UsageError(f"no record of {rung} on layer {layer} in {GRADIENTS}")
+        return record
+
+    def _gradient_ms(self, direction: str, rung: str, layer: int) -> float:
+        return float(median(self._gradient(direction, rung, layer)["samples"]["kernel"]))
+
+    def gradient_faster(self, direction: str, slow: str, fast: str, layer: int) -> str:
+        """How many times faster a gradient's rung is than another."""
+        ratio = self._gradient_ms(direction, slow, layer) / self._gradient_ms(direction, fast, layer)
+        return f"{figures(ratio, 3 if ratio < CLOSE else 2)}×"
+
+    def gradient_card(self) -> str:
+        """The GPU of the records of gradients."""
+        headers = read(sorted(self._results.glob(GRADIENTS))).headers.values()
+        return " and ".join(dict.fromkeys(header["name"] for header in headers if header["type"] == "device"))
+
+    def gradients(self, direction: str, rungs: Sequence[str], layers: Sequence[int]) -> str:
+        """A table of a gradient's rungs and cuDNN: times, the largest error, whether every run has the same bits."""
+        columns = ["kernel", *(f"layer {layer}, ms" for layer in layers), "max error", "same bits"]
+        lines = [f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(layers) + 1)}---|"]
+        for name in rungs:
+            rung, records = ALL_DIRECTIONS.named[name], [self._gradient(direction, name, layer) for layer in layers]
+            times = [figures(self._gradient_ms(direction, name, layer)) for layer in layers]
+            error = max(float(record["error"]["scaled"]) for record in records)
+            same = "no" if rung.order_varies else "yes"
+            lines.append(f"| [`{name}`]({self.link(rung.path)}) | {' | '.join(times)} | {error:.1e} | {same} |")
+        fastest = [
+            min(
+                (
+                    self._gradient_ms(direction, peer, layer)
+                    for peer in cudnn_of(PRECISIONS["fp32"])
+                    if (direction, peer, layer) in self._gradients
+                ),
+                default=None,
+            )
+            for layer in layers
+        ]
+        times = ["wrong" if ms is None else figures(ms) for ms in fastest]
+        return "\n".join([*lines, f"| cuDNN, fp32 | {' | '.join(times)} | | |"])
 
     def _has(self, rung: str) -> bool:
         return (rung, FIRST_LAYER) in self._times

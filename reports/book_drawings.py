@@ -371,6 +371,23 @@ def roofs(rates: Rates) -> Figure:
     return figure
 
 
+def slices(_: Rates) -> Figure:
+    """Slices of the batch's pixels, a copy of dw for each, and their sum."""
+    figure, axes = sheet(100, 44)
+    write(axes, 2, 4, "all pixels of the batch: N E F products for each weight")
+    for number, fill in enumerate((SKY, TEAL, SAND, ROSE)):
+        x = 2 + 24 * number
+        box(axes, x, 8, 24, 6, f"slice {number}", fill)
+        arrow(axes, (x + 12, 14.4), (x + 12, 19.6))
+        box(axes, x + 6, 20, 12, 8, "copy of dw:\npartial sums", fill, fontsize=7.5)
+        arrow(axes, (x + 12, 28.4), (44 + 3.6 * number, 35.6))
+        write(axes, x + 12.5 + (2 if number < 2 else -4), 32, f"{number + 1}.", fontsize=8)
+    box(axes, 43, 36, 13, 6, "dw")
+    write(axes, 58, 39, "a second kernel adds the copies,")
+    write(axes, 58, 42, "always in this order")
+    return figure
+
+
 DRAWINGS: Mapping[str, Callable[[Rates], Figure]] = {
     "00-first": first,
     "01-threads": threads,
@@ -386,4 +403,5 @@ DRAWINGS: Mapping[str, Callable[[Rates], Figure]] = {
     "11-winograd": winograd,
     "12-roofs": roofs,
     "13-instruction": instruction,
+    "14-slices": slices,
 }

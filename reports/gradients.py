@@ -1,17 +1,51 @@
 """The tables of docs/gradients.md: rungs of dgrad and wgrad beside cuDNN's gradients, and which of those are wrong."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_in
-from alexconv.records.statistics import median_of, summed
+from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import DIRECTION, Record, Records, read
 from alexconv.reports.elements import MISSING, Cell, markdown_table
-from alexconv.shapes import DGRAD, WGRAD
+from alexconv.shapes import DGRAD, DIRECTIONS, FORWARD, WGRAD
 
 LAYERS = (1, 2, 3, 4, 5)
+COMPARED = ((FORWARD, 1), (FORWARD, 3), (WGRAD, 1), (WGRAD, 3), (DGRAD, 3))  # directions and layers of "what pays"
+# Ideas, and the rungs before and after them in each direction.
+IDEAS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "the sum cut over blocks, partial sums reduced by a second kernel": {
+        FORWARD: ("direct-register", "channels"),
+        WGRAD: ("wgrad-direct", "wgrad-partial"),
+    },
+    "atomics instead of the second kernel": {
+        FORWARD: ("channels", "channels-atomic"),
+        WGRAD: ("wgrad-partial", "wgrad-atomic"),
+        DGRAD: ("dgrad-direct", "dgrad-scatter"),
+    },
+    "tiles in shared memory": {
+        FORWARD: ("direct-register", "shared-output-tile"),
+        WGRAD: ("wgrad-partial", "wgrad-shared"),
+    },
+    "im2col and a matrix product": {
+        FORWARD: ("shared-output-tile", "unroll-matmul"),
+        WGRAD: ("wgrad-shared", "wgrad-matmul"),
+    },
+    "implicit GEMM, tiles in registers": {
+        FORWARD: ("unroll-matmul", "igemm"),
+        WGRAD: ("wgrad-matmul", "wgrad-igemm"),
+    },
+    "tensor cores (mma), hi and lo terms": {
+        FORWARD: ("igemm", "mma-split"),
+        WGRAD: ("wgrad-igemm", "wgrad-mma-split"),
+    },
+    "TMA and wgmma": {
+        FORWARD: ("mma-split", "wgmma-split"),
+        WGRAD: ("wgrad-mma-split", "wgrad-wgmma-split"),
+        DGRAD: ("dgrad-mma-split", "dgrad-wgmma-split"),
+    },
+}
 REFUSED = ("direction", "cuDNN", "layer", "error over norms", "tolerance", "its kernels")
 KERNELS = ("winograd", "fft")  # words in the names of an engine's kernels, which say how it computes
 
@@ -20,7 +54,7 @@ def of_direction(records: Iterable[Record], direction: str) -> dict[str, dict[in
     """The records of a direction with default constants, by rung and layer."""
     by_rung: dict[str, dict[int, Record]] = {}
     for record in records:
-        if record["point"].get(DIRECTION) == direction and not changed_in(record):
+        if record["point"].get(DIRECTION, FORWARD) == direction and not changed_in(record):
             by_rung.setdefault(record["point"]["rung"], {})[record["point"]["layer"]] = record
     return by_rung
 
@@ -84,6 +118,20 @@ def refused(records: Sequence[Record]) -> str:
     return "\n".join(markdown_table(REFUSED, lines)) if lines else "None."
 
 
+def pays(records: Sequence[Record]) -> str:
+    """How much faster each idea makes each direction, on layers 1 and 3."""
+    of = {direction: of_direction(records, direction) for direction in DIRECTIONS}
+
+    def gain(idea: str, direction: str, layer: int) -> Cell:
+        rungs = [of[direction].get(name, {}).get(layer) for name in IDEAS[idea].get(direction, ())]
+        times = [median_of(record, "kernel") for record in rungs if record]
+        known = [ms for ms in times if ms]
+        return faster(known[0] / known[1]) if len(known) == 2 else MISSING
+
+    columns = ("idea", *(f"{direction}, layer {layer}" for direction, layer in COMPARED))
+    return "\n".join(markdown_table(columns, [(idea, *(gain(idea, *place) for place in COMPARED)) for idea in IDEAS]))
+
+
 def where(records: Records) -> str:
     """The card and the batch, in a line."""
     (device,) = [header for header in records.headers.values() if header["type"] == "device"]
@@ -92,9 +140,22 @@ def where(records: Records) -> str:
     return f"Kernel times in ms, {workload}, N = {N}, {device['name']}."
 
 
-def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The generated parts of docs/gradients.md."""
+def forward_at(record: Record, gradients: Sequence[Record]) -> bool:
+    """Whether a forward record is of the gradients' workload and batch size, without copies of its own."""
+    (batch,) = {(of["point"]["workload"], of["point"]["N"]) for of in gradients}
+    point = record["point"]
+    return (point["workload"], point["N"]) == batch and point["transfer"] == "pageable"
+
+
+def parts(files: Sequence[Path], forward: Sequence[Path] = ()) -> dict[str, str]:
+    """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card."""
     records = read(files)
     latest = records.latest()
+    others = [record for record in read(forward).latest() if forward_at(record, latest)] if forward else []
     tables = {direction: table(latest, direction) for direction in (DGRAD, WGRAD)}
-    return {"gradients-where": where(records), **tables, "refused": refused(latest)}
+    return {
+        "gradients-where": where(records),
+        **tables,
+        "refused": refused(latest),
+        "pays": pays([*latest, *others]),
+    }

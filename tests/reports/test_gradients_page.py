@@ -38,3 +38,26 @@ def test_times_of_rungs_and_peers_by_direction(tmp_path):
     assert cells(parts["dgrad"], "dgrad-wgmma-half")[1] == "fp16"
     assert "direct`" not in parts["wgrad"] + parts["dgrad"].replace("dgrad-", "")
     assert parts["refused"].splitlines()[-1] == "| wgrad | `torch-nchw-fp32` | 2 | 3.0e-04 | 8.0e-07 | winograd |"
+
+
+def test_what_pays_compares_rungs_of_the_same_layer_and_card(tmp_path):
+    def timed(direction, rung, ms, layer=1, transfer="pageable"):
+        made = of(direction, layer, rung)
+        made["point"]["transfer"] = transfer
+        return made | {"samples": {"kernel": [ms] * 5}}
+
+    pair = timed("wgrad", "wgrad-direct", 6.0), timed("wgrad", "wgrad-partial", 2.0)
+    of_wgrad = [*pair, timed("wgrad", "wgrad-atomic", 3.0), timed("wgrad", "wgrad-matmul", 1.0, layer=3)]
+    of_forward = [
+        timed("forward", "direct-register", 2.0),
+        timed("forward", "channels", 4.0),
+        timed("forward", "channels", 1.0, transfer="pinned"),
+        timed("forward", "direct-register", 2.0, layer=2),
+    ]
+    files = [[write(tmp_path / f"{name}.jsonl", records)] for name, records in (("g", of_wgrad), ("f", of_forward))]
+    _, _, cut, atomics, *others = gradients.parts(*files)["pays"].splitlines()
+    assert [cell.strip() for cell in cut.split("|")[2:-1]] == ["2.00× slower", "–", "3.00× faster", "–", "–"]
+    assert [cell.strip() for cell in atomics.split("|")[2:-1]] == ["–", "–", "1.50× slower", "–", "–"]
+    assert not [line for line in others if "×" in line]
+    rungs = {name for pairs in gradients.IDEAS.values() for direction in pairs for name in pairs[direction]}
+    assert rungs - {"wgrad-wgmma-split"} <= set(gradients.ALL_DIRECTIONS.named)
