@@ -64,6 +64,10 @@ class Conv:
     bias: bool = False  # [M], added to the outputs
     relu: bool = False
     direction: str = FORWARD
+    ceiling: int = 0  # the largest output that ReLU passes (6: ReLU6); 0: any
+    silu: bool = False  # the activation is SiLU instead, x / (1 + exp(-x))
+    residual: bool = False  # [N][M][E][F], which lies like the outputs, is added to them before the activation
+    y_channels: int = 0  # of the array of which the outputs are a slice of channels; 0: M, the whole array
 
     def __post_init__(self) -> None:
         sizes = (self.C, self.H, self.W, self.M, self.R, self.S, self.U, *self.dilation, self.groups)
@@ -78,6 +82,8 @@ class Conv:
             )
         if 2 * self.pad >= min(self.H, self.W):
             raise ValueError(f"a padding of {self.pad} leaves nothing of the plane {self.H}x{self.W}")
+        if self.y_channels and self.y_channels <= self.M:
+            raise ValueError(f"{self.M} filters are no slice of {self.y_channels} channels")
         if self.C % self.groups or self.M % self.groups:
             raise ValueError(f"{self.groups} groups do not divide {self.C} channels and {self.M} filters")
 
@@ -169,7 +175,11 @@ class Conv:
             return self
         around = {side: getattr(self, side) + self.pad for side in ("top", "bottom", "left", "right")}
         inner = {"H": self.H - 2 * self.pad, "W": self.W - 2 * self.pad, "pad": 0, **around}
-        return replace(self, **inner, bias=False, relu=False, direction=direction)
+        return replace(self.alone(), **inner, direction=direction)
+
+    def alone(self) -> "Conv":
+        """The convolution alone: no bias, activation or residual, and outputs that are a whole array."""
+        return replace(self, bias=False, relu=False, ceiling=0, silu=False, residual=False, y_channels=0)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -227,8 +237,15 @@ FEATURES: dict[str, Callable[[Conv], bool]] = {
     "dilation": lambda conv: conv.dilation != (1, 1),
     "groups": lambda conv: conv.groups > 1,
     "bias": lambda conv: conv.bias,
-    "ReLU": lambda conv: conv.relu,
+    "ReLU": lambda conv: conv.relu or conv.silu,  # or another activation
+    "residual": lambda conv: conv.residual,
+    "slice": lambda conv: conv.y_channels > 0,
 }
+
+
+# Those of a layer by itself: a residual and a slice come from where a network takes its outputs.
+LAYER_FEATURES = tuple(name for name in FEATURES if name not in ("residual", "slice"))
+CONVOLUTION_FEATURES = tuple(name for name in LAYER_FEATURES if name not in ("bias", "ReLU"))  # those of gradients
 
 
 @dataclass(frozen=True)

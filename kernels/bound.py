@@ -18,6 +18,7 @@ from alexconv.kernels.rung import (
     BIAS,
     MAX_BLOCK,
     MICRO_BATCH,
+    RESIDUAL,
     Array,
     Dims,
     Launch,
@@ -196,6 +197,8 @@ class BoundRung:
         tensor map of the array at a given address.
         """
         moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
+        if self.conv.residual:
+            moved[RESIDUAL] = addresses[RESIDUAL] + first * self.image_bytes[self.roles.y]
         values = {BATCH: images, **addresses, **moved}
         if self.rung.maps:
             problem = self.problem(images)
@@ -207,10 +210,10 @@ class BoundRung:
 
 def _config(launch: Launch, p: Problem) -> LaunchConfig:
     grouped = launch.grouped if p.conv.groups > 1 else ()
-    bias = (BIAS,) if launch.stores and p.conv.bias else ()
+    added = {BIAS: p.conv.bias, RESIDUAL: p.conv.residual} if launch.stores else {}
     return LaunchConfig(
         launch.entry,
-        (*launch.args, *grouped, *bias),
+        (*launch.args, *grouped, *(name for name, has in added.items() if has)),
         launch.grid(p),
         launch.block(p),
         launch.dynamic_shared(p),

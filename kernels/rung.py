@@ -36,7 +36,8 @@ BATCH = "N"  # the argument of a launch that is not an array
 TF32_OPERANDS = (
     "an operand below 2^-126 is cut to a multiple of 2^-136, one within 2^-12 of the largest float rounds to infinity"
 )
-BIAS = "bias"  # the last argument of launches that store outputs, where the layer has a bias
+BIAS, RESIDUAL = "bias", "residual"  # the last arguments of launches that store outputs, where the layer has them
+SLICE_BYTES = 16  # channels of an array with the channels innermost whose slices rungs store: whole vectors of these
 # Two constants never reach a kernel: the planner's, and the one that keeps scratch arrays in the L2 cache.
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
 MICRO_BATCH = "MICRO_BATCH"
@@ -118,7 +119,8 @@ class Launch:
     # Programmatic dependent launch: the kernel may start while the previous one on its stream still runs, and calls
     # griddepcontrol.wait before it touches anything but prepared arrays.
     pdl: bool = False
-    stores: bool = False  # stores outputs, so it takes the layer's bias, if there is one, as its last argument
+    # Stores outputs: its last arguments are the layer's bias and residual, where it has them.
+    stores: bool = False
     cooperative: bool = False  # blocks wait for each other, so all must be resident: one launch takes the whole grid
     grouped: tuple[str, ...] = ()  # further arguments, before the bias, where the layer has groups
 
@@ -185,8 +187,20 @@ class Rung:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise ValueError(f"unknown precision {self.precision!r}: choose from {', '.join(PRECISIONS)}")
-        object.__setattr__(self, "refuses", refusing_features(self.direction, self.takes, self.refuses))
         object.__setattr__(self, "dtype", self.dtype or PRECISIONS[self.precision].dtype)
+        refuses = self._refusing_slices(self.refuses) if "slice" in self.takes else self.refuses
+        object.__setattr__(self, "refuses", refusing_features(self.direction, self.takes, refuses))
+
+    def _refusing_slices(self, refuses: Callable[[Problem], str | None]) -> Callable[[Problem], str | None]:
+        """Refuses slices in which a pixel's channels do not begin at a whole vector."""
+        vector = SLICE_BYTES // np.dtype(self.dtype).itemsize
+
+        def reason(p: Problem) -> str | None:
+            if self.layout == "nhwc" and p.conv.y_channels % vector:
+                return f"stores slices of an array with a multiple of {vector} channels, not {p.conv.y_channels}"
+            return refuses(p)
+
+        return reason
 
     @property
     def splits_floats(self) -> bool:
@@ -214,8 +228,10 @@ class Rung:
 
     def shape_of(self, array: str, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """An array of the layer in the rung's layout, by its name."""
-        first, channels, rows, columns = shape = conv.shape_of(array, N)
-        return (first, rows, columns, channels) if self.layout_of(array) == "nhwc" else shape
+        first, channels, rows, columns = conv.shape_of(array, N)
+        if array == conv.roles.y and conv.y_channels:
+            channels = conv.y_channels  # the whole array, of which the outputs are the first channels
+        return (first, rows, columns, channels) if self.layout_of(array) == "nhwc" else (first, channels, rows, columns)
 
     def layout_of(self, array: str) -> str:
         """The order of an array's axes: filters, and their gradients, are ``[M][C][R][S]`` in every layout."""

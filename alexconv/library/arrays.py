@@ -53,7 +53,12 @@ class Descriptor(NamedTuple):
 
     def lies(self, layout: str) -> bool:
         """Whether the array is packed in a layout."""
-        return same_steps(self.shape, self.strides, packed_strides(self.shape, layout))
+        return self.lies_in(layout, self.shape[1])
+
+    def lies_in(self, layout: str, channels: int) -> bool:
+        """Whether the array is a slice of channels of one that has so many and is packed in a layout."""
+        N, _, H, W = self.shape
+        return same_steps(self.shape, self.strides, packed_strides((N, channels, H, W), layout))
 
 
 class View(NamedTuple):
@@ -70,9 +75,9 @@ class View(NamedTuple):
 
 
 @lru_cache(maxsize=MOST_DESCRIPTORS)
-def in_place(array: Descriptor, layout: str) -> bool:
-    """Whether a rung of the layout can use an array in place."""
-    return array.aligned and array.lies(layout)
+def in_place(array: Descriptor, layout: str, channels: int = 0) -> bool:
+    """Whether a rung of the layout can use an array in place; as a slice of one with so many channels, if given."""
+    return array.aligned and array.lies_in(layout, channels or array.shape[1])
 
 
 @lru_cache(maxsize=MOST_DESCRIPTORS)

@@ -1,6 +1,6 @@
 """What follows from the descriptors of a call's arrays, computed once for all calls with the same ones."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,8 +18,9 @@ MOST_CALLS = 4096  # in each cache of what follows from a call's layer or descri
 class Call:
     """State shared by all calls whose arrays have the same descriptors.
 
-    ``x`` and ``y`` are input and output with their axes as (N, C, H, W), ``w`` and ``bias`` the filters and their bias;
-    ``memory`` is x's layout in memory.  Of a gradient they are the arrays that have these roles in its direction.
+    ``x`` and ``y`` are input and output with their axes as (N, C, H, W), so is ``residual``; ``w`` and ``bias`` are the
+    filters and their bias; ``memory`` is x's layout in memory.  Of a gradient they are the arrays that have these roles
+    in its direction.
     """
 
     terms: Terms
@@ -30,11 +31,17 @@ class Call:
     y: Descriptor
     w: Descriptor
     bias: Descriptor | None
+    residual: Descriptor | None = None
 
 
 @lru_cache(maxsize=MOST_CALLS)
 def call_of(
-    terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None = None, bias: Descriptor | None = None
+    terms: Terms,
+    w: Descriptor,
+    x: Descriptor,
+    out: Descriptor | None = None,
+    bias: Descriptor | None = None,
+    residual: Descriptor | None = None,
 ) -> Call:
     """The call for these arrays; without ``out``, for a new, packed one.
 
@@ -50,10 +57,22 @@ def call_of(
         order = "nhwc" if terms.layout == "nhwc" else memory
         y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: GPU allocators align to more than ALIGNMENT
     else:
-        check_dtype(out, "out", terms.precision)
-        check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
+        check_out(out, x, terms, shape)
         y = study_order(out, terms.layout)
-    return Call(terms, conv, N, memory, x_nchw, y, w, bias)
+    if residual is not None:
+        check_as_output(residual, "residual", x, terms, shape)
+        residual = study_order(residual, terms.layout)
+    conv = replace(conv, residual=residual is not None, y_channels=y_channels(y))
+    return Call(terms, conv, N, memory, x_nchw, y, w, bias, residual)
+
+
+def y_channels(y: Descriptor) -> int:
+    """The channels of the packed array of which an output is a slice; 0 where it is a whole array, or no slice."""
+    _, M, E, F = y.shape
+    for layout, channels in (("nhwc", y.strides[3] if F > 1 else y.strides[2]), ("nchw", y.strides[0] // (E * F))):
+        if channels > M and y.lies_in(layout, channels):
+            return channels
+    return 0
 
 
 @lru_cache(maxsize=MOST_CALLS)
@@ -103,12 +122,19 @@ def check_dtype(array: Descriptor, name: str, precision: str) -> None:
         raise ValueError(f"{name} is {array.dtype}, but precision {precision} takes {wanted}")
 
 
-def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
+def check_as_output(array: Descriptor, name: str, x: Descriptor, terms: Terms, shape: Four) -> None:
+    """Raises ValueError for an array that is not like the output, ``shape`` being that with axes as (N, C, H, W)."""
+    check_dtype(array, name, terms.precision)
+    wanted = permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape
+    if array.shape != wanted:
+        raise ValueError(f"{name} has shape {array.shape}, the output has {wanted}")
+    if array.device != x.device:
+        raise ValueError(f"x is {place(x)}, {name} {place(array)}")
+
+
+def check_out(out: Descriptor, x: Descriptor, terms: Terms, shape: Four) -> None:
     """Raises ValueError for an ``out`` that cannot take an output of that shape."""
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, the output has {shape}")
-    if out.device != x.device:
-        raise ValueError(f"x is {place(x)}, out {place(out)}")
+    check_as_output(out, "out", x, terms, shape)
     if not out.writable:
         raise ValueError("out is read-only")
     if overlaps(out):

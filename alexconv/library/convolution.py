@@ -47,8 +47,9 @@ def conv2d(
     activation: str | None = None,
     dilation: Pair = 1,
     groups: int = 1,
+    residual: Any = None,
 ) -> Any:
-    """A convolution layer: the cross-correlation of ``x`` with ``filters``, plus bias and activation.
+    """A convolution layer: the cross-correlation of ``x`` with ``filters``, plus bias and residual, and activation.
 
     Arrays may be of NumPy, torch, CuPy, or any with ``__cuda_array_interface__`` or DLPack; the output is like ``x``.
 
@@ -58,17 +59,19 @@ def conv2d(
     padding: zero rows and columns: one number, two (rows, columns), four (top, bottom, left, right), ``"valid"``, or
         ``"same"``; with an odd total ``"same"`` pads more at the end, ``"same_lower"`` at the beginning.
     precision: the error class: fp32, fp32-tile, tf32, fp16 or half (docs/precision.md).
-    out: receives the output ``[N][M][E][F]``, or ``[N][E][F][M]`` with ``layout="nhwc"``; else it is a new array.
+    out: receives the output ``[N][M][E][F]``, or ``[N][E][F][M]`` with ``layout="nhwc"``; else it is a new array.  It
+        may be a slice of the channels of a larger array, of which the rest stays as it is.
     backend: where host arrays are computed: auto, cuda or host.
     bias: ``[M]``.
-    activation: None or ``"relu"``.
+    activation: None, ``"relu"``, ``"relu6"`` or ``"silu"``.
+    residual: an array like the output, added before the activation.
 
     Raises TypeError for x, filters, bias or out that is not an array, ValueError for any other bad argument and for
     arrays that do not fit each other or the precision; MissingTool without a GPU, compiler or rung for the call,
     OutOfMemory and LaunchError.
     """
     operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
-    return output(operation, x, out, filters, bias)
+    return output(operation, x, out, filters, bias, residual)
 
 
 class Conv2d:
@@ -96,19 +99,26 @@ class Conv2d:
         self.filters = FixedFilters(filters, bias, terms)
         self._operation = Operation(terms, backend, self.filters)
 
-    def __call__(self, x: Any, out: Any = None) -> Any:
-        """The output for ``x``, in ``out`` if given."""
-        return output(self._operation, x, out, fixed=self.filters)
+    def __call__(self, x: Any, out: Any = None, residual: Any = None) -> Any:
+        """The output for ``x``, in ``out`` if given; with a residual as ``conv2d`` has it."""
+        return output(self._operation, x, out, residual=residual, fixed=self.filters)
 
 
 def output(
-    operation: Operation, x: Any, out: Any, filters: Any = None, bias: Any = None, fixed: FixedFilters | None = None
+    operation: Operation,
+    x: Any,
+    out: Any,
+    filters: Any = None,
+    bias: Any = None,
+    residual: Any = None,
+    fixed: FixedFilters | None = None,
 ) -> Any:
     """A call's output; tensors that torch traces or casts, or that need gradients, go through the operator."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(x, torch.Tensor):
-        return operation.compute(x, out, filters, bias)
+        return operation.compute(x, out, filters, bias, residual)
     needs_grad = fixed.requires_grad if fixed else requires_grad(filters) or requires_grad(bias)
+    needs_grad = needs_grad or requires_grad(residual)
     if (
         torch.compiler.is_compiling()
         or torch.is_autocast_enabled(x.device.type)
@@ -118,5 +128,5 @@ def output(
         from alexconv.library import torch_operator
 
         filters, bias = fixed.arrays if fixed else (filters, bias)
-        return torch_operator.convolve(x, filters, bias, out, operation.terms)
-    return operation.of_tensor(torch, x, out, filters, bias)
+        return torch_operator.convolve(x, filters, bias, out, operation.terms, residual)
+    return operation.of_tensor(torch, x, out, filters, bias, residual)

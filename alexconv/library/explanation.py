@@ -87,7 +87,7 @@ def explain(x: Any, filters: Any, *arguments: Any, direction: str = FORWARD, **n
     values = call_arguments.arguments
     terms = ("stride", "padding", "precision", "layout", "backend", "activation", "dilation", "groups")
     operation = operation_of(*(values[name] for name in terms))
-    call, _ = operation.described(x, values["out"], filters, values["bias"])
+    call, _ = operation.described(x, values["out"], filters, values["bias"], values["residual"])
     if not call.N:
         return Explanation(None, {}, call.terms.precision, (), EMPTY)
     if direction != FORWARD:

@@ -6,7 +6,7 @@
 // batch, TAPS taps at a time through shared memory; a thread has SIDE x SIDE accumulators in fp32.  Where a tap lies takes
 // several divisions, as no size is known: one thread of the block finds it, a stage ahead, for all that load it.
 // convolve_each: a thread per output, for groups with few filters (depthwise).
-// finish: adds the bias to outputs and applies ReLU, in place, for rungs that do not.
+// finish: adds bias and residual to outputs and applies the activation, in place, for rungs that do not.
 #if ELEMENT_BYTES == 2
 #include <cuda_fp16.h>
 using Element = __half;
@@ -25,13 +25,15 @@ struct Shape {
     long long M, C, R, S;       // filters of a group; channels of a group
     long long E, F;             // output
     long long U, V, top, left;  // strides, rows and columns of zeros before the plane
-    long long apart_r, apart_s, groups, relu;
+    long long apart_r, apart_s, groups, relu, ceiling, silu;
     Steps x, w, y;  // of the filters: along M, C, R, S
 };
 
 __device__ __forceinline__ void store(const Shape& shape, const Element* bias, Element* y, long long m, float sum)
 {
     if (bias) sum += float(bias[m]);
+    if (shape.silu) sum /= 1 + expf(-sum);
+    if (shape.ceiling && sum > shape.ceiling) sum = shape.ceiling;
     *y = Element(shape.relu && sum < 0 ? 0.0f : sum);  // a NaN stays one
 }
 
@@ -139,10 +141,7 @@ struct Output {
         n = i;
     }
 
-    __device__ long long place(const Shape& shape) const
-    {
-        return n * shape.y.n + m * shape.y.c + e * shape.y.h + f * shape.y.w;
-    }
+    __device__ long long place(const Steps& of) const { return n * of.n + m * of.c + e * of.h + f * of.w; }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -161,14 +160,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int s = 0; s < shape.S; ++s)
                 sum += float(w[c * shape.w.c + r * shape.w.h + s * shape.w.w]) *
                        input(shape, x + c * shape.x.c, h + r * (int)shape.apart_r, v + s * (int)shape.apart_s);
-    store(shape, bias, y + output.place(shape), output.m, sum);
+    store(shape, bias, y + output.place(shape.y), output.m, sum);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    finish(const Element* __restrict__ bias, Element* __restrict__ y, Shape shape)
+    finish(const Element* __restrict__ bias,      // [groups M] or none
+           const Element* __restrict__ residual,  // [N][groups M][E][F] or none, at the steps of x
+           Element* __restrict__ y,               // [N][groups M][E][F]
+           Shape shape)
 {
     const Output output(shape, (long long)blockIdx.x * THREADS + threadIdx.x);
     if (output.n >= shape.N) return;
-    Element* const at = y + output.place(shape);
-    store(shape, bias, at, output.m, float(*at));
+    Element* const at = y + output.place(shape.y);
+    store(shape, bias, at, output.m, float(*at) + (residual ? float(residual[output.place(shape.x)]) : 0.0f));
 }

@@ -31,7 +31,7 @@ def shape_words(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor)
         *(conv.M // conv.groups, conv.C // conv.groups, conv.R, conv.S),
         *(conv.E, conv.F),
         *(*conv.strides, conv.top, conv.left),
-        *(*conv.dilation, conv.groups, int(conv.relu)),
+        *(*conv.dilation, conv.groups, int(conv.relu), conv.ceiling, int(conv.silu)),
         *(*x.strides, *w.strides, *y.strides),
     ]
 
@@ -45,9 +45,9 @@ def convolution(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor)
     return "convolve_each", over(prod(conv.y_shape(N))), (THREADS, 1, 1), [words]
 
 
-def finish(conv: Conv, N: int, y: Descriptor) -> Launch:
-    """The launch that adds the bias and applies ReLU; the arrays are bias and y."""
-    return "finish", over(prod(conv.y_shape(N))), (THREADS, 1, 1), [shape_words(conv, N, y, y, y)]
+def finish(conv: Conv, N: int, y: Descriptor, residual: Descriptor) -> Launch:
+    """The launch that adds bias and residual and applies the activation; the arrays are bias, residual and y."""
+    return "finish", over(prod(conv.y_shape(N))), (THREADS, 1, 1), [shape_words(conv, N, residual, y, y)]
 
 
 def over(elements: int) -> Dims:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, lru_cache
 from math import prod
 from typing import Any
@@ -33,13 +34,14 @@ def host_executor() -> HostExecutor:
 
 def on_host(x: Values, w: Values, bias: Values | None, call: Call) -> Values:
     """``[N][M][E][F]`` of planes ``[N][C][H][W]``; raises MissingTool, and OutOfMemory where nothing fits."""
-    compute = computed if chosen(call.conv, len(x), call.terms.precision) else in_parts
-    needed, available = x.itemsize * elements(call.conv, len(x), parts=compute is in_parts), available_memory()
+    conv = replace(call.conv, y_channels=0)  # the caller copies into a slice
+    compute = computed if chosen(conv, len(x), call.terms.precision) else in_parts
+    needed, available = x.itemsize * elements(conv, len(x), parts=compute is in_parts), available_memory()
     if needed > available:
         raise OutOfMemory(
             f"the call needs {needed / MEBIBYTE:.1f} MiB of host memory, {available / MEBIBYTE:.1f} are available"
         )
-    return compute(call.conv, x, np.ascontiguousarray(w), bias, call.terms.precision)
+    return compute(conv, x, np.ascontiguousarray(w), bias, call.terms.precision)
 
 
 def elements(conv: Conv, N: int, *, parts: bool) -> int:
@@ -72,7 +74,17 @@ def in_parts(conv: Conv, x: Values, w: Values, bias: Values | None, precision: s
     y = np.concatenate(parts, axis=1)
     if bias is not None:
         y = y + bias[:, None, None]
-    return np.ascontiguousarray(np.maximum(y, y.dtype.type(0)) if conv.relu else y)
+    return np.ascontiguousarray(activated(y, conv))
+
+
+def activated(y: Values, conv: Conv) -> Values:
+    """Outputs, given their sums, in the same type; NaN stays NaN."""
+    if conv.silu:
+        with np.errstate(over="ignore"):
+            smooth: Values = (y / (1 + np.exp(-y.astype(np.float32)))).astype(y.dtype)
+        return smooth
+    most = conv.ceiling or np.inf
+    return np.clip(y, 0, most, dtype=y.dtype) if conv.relu else y
 
 
 def of_patches(conv: Conv) -> Conv:

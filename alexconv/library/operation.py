@@ -30,7 +30,7 @@ from alexconv.library.arrays import (
 )
 from alexconv.library.calls import Call, call_of, check_filters
 from alexconv.library.filters import FixedFilters, nbytes
-from alexconv.library.on_host import on_host
+from alexconv.library.on_host import activated, on_host
 from alexconv.library.outputs import allocator, empty, like
 from alexconv.library.packets import Packet, Symbol, Value
 from alexconv.library.routes import route_of
@@ -53,83 +53,98 @@ class Operation:
         self._packets: dict[Any, Packet] = {}
         self._quick: dict[Any, tuple[Packet, Four | None, Four | None]] = {}
 
-    def of_tensor(self, torch: Any, x: Any, out: Any = None, w: Any = None, bias: Any = None) -> Any:
+    def of_tensor(
+        self, torch: Any, x: Any, out: Any = None, w: Any = None, bias: Any = None, residual: Any = None
+    ) -> Any:
         """The output for a plain tensor, without gradients; takes the fast path if there was a similar call."""
         number = x.get_device()
-        if number < 0 or x.is_neg() or not (is_plain(out) and is_plain(w) and is_plain(bias)):
-            return self.compute(x, out, w, bias)
+        if number < 0 or x.is_neg() or not all(map(is_plain, (out, w, bias, residual))):
+            return self.compute(x, out, w, bias, residual)
         stream = torch._C._cuda_getCurrentRawStream(number)
-        address, out_address = x.data_ptr(), 0
+        address, out_address, residual_address = x.data_ptr(), 0, 0
         filter_addresses: tuple[int, ...] = ()
         key: Any = (number, x.shape, x.stride(), x.dtype, address % ALIGNMENT)
         if out is not None:
             out_address = out.data_ptr()
             key += tensor_key(out)
+        if residual is not None:
+            residual_address = residual.data_ptr()
+            key += (out is None, "residual", *tensor_key(residual))
         if w is not None:
             filter_addresses = w.data_ptr(), 0 if bias is None else bias.data_ptr()
             key += (out is None, *tensor_key(w), bias is None or tensor_key(bias))
         device = devices.started.get(number)
         if device is None:
-            return self.compute(x, out, w, bias)
+            return self.compute(x, out, w, bias, residual)
         with device.lock:
             if device.streams.context() != device.context:  # the driver answers about streams of the current context
-                return self.compute(x, out, w, bias)
+                return self.compute(x, out, w, bias, residual)
             key = device.lane(stream), key
             cached = self._quick.get(key)
             if cached is None or not cached[0].usable():
-                return self.compute(x, out, w, bias, quick=key)
+                return self.compute(x, out, w, bias, residual, quick=key)
             packet, shape, strides = cached
             if out is None:
                 with device.relaxed:  # torch may have to allocate while another thread captures
                     out = allocator()(shape, strides, x.dtype)
                 out_address = out.data_ptr()
-            packet.enqueue((address, out_address, *filter_addresses))
+            packet.enqueue((address, out_address, residual_address, *filter_addresses))
         return out
 
-    def compute(self, x: Any, out: Any, w: Any = None, bias: Any = None, quick: Any = None) -> Any:
+    def compute(
+        self, x: Any, out: Any, w: Any = None, bias: Any = None, residual: Any = None, quick: Any = None
+    ) -> Any:
         """The same for arrays of any library; ``quick`` is the fast path's key for a tensor's call."""
         fixed = self._filters
-        call, (x_view, out_view, w_view, bias_view) = self.described(x, out, w, bias)
+        call, (x_view, out_view, w_view, bias_view, residual_view) = self.described(x, out, w, bias, residual)
         if x_view.descriptor.device is None:
-            return self._of_host(x, out, call, *(fixed.arrays if fixed else (w, bias)))
+            return self._of_host(x, out, call, *(fixed.arrays if fixed else (w, bias)), residual)
         filter_views = [] if fixed else [array for array in (w_view, bias_view) if array is not None]
         if any(array.descriptor.device is None for array in filter_views):
-            return Operation(self.terms, self.backend, FixedFilters(w, bias, self.terms)).compute(x, out)
+            return Operation(self.terms, self.backend, FixedFilters(w, bias, self.terms)).compute(
+                x, out, residual=residual
+            )
         device = devices.gpu(x_view.descriptor.device)
         with device.lock, device.current():
             if out_view is None:
                 out, address = empty(x, call, device, x_view.stream)
                 out_view = View(address, call.y, x_view.stream)
-            for array in (out_view, *filter_views):
+            read = filter_views if residual_view is None else [*filter_views, residual_view]
+            for array in (out_view, *read):
                 device.join(array.stream, x_view.stream)
             if call.N:
                 packet = self.packet(device, call, x_view.stream)
                 bias_address = 0 if bias_view is None else bias_view.address
-                packet.enqueue((x_view.address, out_view.address, w_view.address, bias_address))
+                residual_address = 0 if residual_view is None else residual_view.address
+                packet.enqueue((x_view.address, out_view.address, residual_address, w_view.address, bias_address))
                 if quick is not None and not packet.once:
                     self._quick[quick] = packet, tuple(out.shape), out.stride()
             device.join(x_view.stream, out_view.stream)
-            if any(array.waits for array in (x_view, out_view, *filter_views)):
+            if any(array.waits for array in (x_view, out_view, *read)):
                 device.wait(x_view.stream)
         return out
 
     def described(
-        self, x: Any, out: Any, w: Any = None, bias: Any = None
-    ) -> tuple[Call, tuple[View, View | None, View, View | None]]:
-        """The call, and views of x, out, filters and bias; raises ValueError, and TypeError for no array."""
+        self, x: Any, out: Any, w: Any = None, bias: Any = None, residual: Any = None
+    ) -> tuple[Call, tuple[View, View | None, View, View | None, View | None]]:
+        """The call, and views of x, out, filters, bias and residual; raises ValueError, and TypeError for no array."""
         fixed = self._filters
         x_view, out_view = view(x, "x"), None if out is None else view(out, "out")
         w_view = fixed.w if fixed else view(w, "filters")
         bias_view = fixed.bias if fixed else None if bias is None else view(bias, "bias", axes=1)
-        out_descriptor = None if out_view is None else out_view.descriptor
-        bias_descriptor = None if bias_view is None else bias_view.descriptor
+        residual_view = None if residual is None else view(residual, "residual")
+        out_descriptor, bias_descriptor, residual_descriptor = (
+            None if array is None else array.descriptor for array in (out_view, bias_view, residual_view)
+        )
         if not fixed:
             check_filters(w_view.descriptor, bias_descriptor, self.terms)
-        call = call_of(self.terms, w_view.descriptor, x_view.descriptor, out_descriptor, bias_descriptor)
+        call = call_of(
+            self.terms, w_view.descriptor, x_view.descriptor, out_descriptor, bias_descriptor, residual_descriptor
+        )
         number = x_view.descriptor.device
         if number is not None and self.backend not in devices.OF_DEVICE_ARRAYS:
             raise ValueError(f"x is on GPU {number}, but backend {self.backend} takes arrays in host memory")
-        return call, (x_view, out_view, w_view, bias_view)
+        return call, (x_view, out_view, w_view, bias_view, residual_view)
 
     def packet(self, device: Gpu, call: Call, stream: int) -> Packet:
         """The launches of a call of at least one image, on a stream of the current device."""
@@ -169,8 +184,8 @@ class Operation:
         before = call.conv.top - loaded.key.conv.top, call.conv.left - loaded.key.conv.left
         follows = not new and (lane.life is None or device.streams.follows_kernel())
         device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=follows)
-        if route.finish:
-            device.add_finish(recipe, call.conv, call.N, values.get("bias", 0), (Symbol("y"), call.y))
+        if route.rest:
+            device.add_finish(recipe, route.rest, call.N, values.get("bias", 0), (call.y, call.residual))
         packet = Packet(recipe, lane, resources)
         packet.once = bool(fixed and new) or lane.life is not None
         return packet
@@ -203,12 +218,23 @@ class Operation:
             w = resources.addresses["w"], packed_descriptor(call.w.shape, "nchw", call.w.dtype, device.number)
             bias = resources.addresses.get("bias", 0)
         arrays = {"x": (Symbol("x"), call.x), "w": w, "y": (Symbol("y"), call.y)}
-        device.add_generic(recipe, call.conv, call.N, arrays, bias)
+        conv = call.conv.alone() if call.conv.residual else call.conv
+        device.add_generic(recipe, conv, call.N, arrays, 0 if call.conv.residual else bias)
+        if call.conv.residual:
+            device.add_finish(recipe, call.conv, call.N, bias, (call.y, call.residual))
         return Packet(recipe, lane, resources)
 
     @host_memory()
-    def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
-        """The output for host arrays, of the same array type."""
+    def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any, residual: Any) -> Any:
+        """The output for host arrays, of the same array type.
+
+        A residual is added to outputs that are rounded to their type already, as where layers are computed one by one.
+        """
+        if residual is not None:
+            terms = self.terms._replace(activation=None)
+            own = self._filters or FixedFilters(w, bias, terms)
+            y = Operation(terms, self.backend, own).compute(host_array(x), None)
+            return self._given_back(x, out, call, self._turned(activated(y + host_array(residual), call.conv)))
         device = devices.OF_HOST_ARRAYS[self.backend]()
         planes = self._turned(host_array(x))
         if not call.N:
@@ -218,6 +244,10 @@ class Operation:
         else:
             w, bias = host_array(w), None if bias is None else host_array(bias)
             y = on_host(planes, w, bias, call)
+        return self._given_back(x, out, call, y)
+
+    def _given_back(self, x: Any, out: Any, call: Call, y: npt.NDArray[Any]) -> Any:
+        """``[N][M][E][F]`` as the caller has arrays, in ``out`` if given."""
         if out is None:
             turned = np.ascontiguousarray(y.transpose(TO_NHWC))
             if self.terms.layout == "nhwc":
@@ -247,7 +277,7 @@ class Operation:
                 source = device.packed(staged_x.address, call.x, call.memory, (len(part), C, H, W))
                 target = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
                 piece = call_of(terms, call.w, source.descriptor, target.descriptor, call.bias)
-                operation.packet(device, piece, stream).enqueue((source.address, target.address, 0, 0))
+                operation.packet(device, piece, stream).enqueue((source.address, target.address, 0, 0, 0))
                 device.download(y[first : first + images], staged_y.address, stream)
         return y
 

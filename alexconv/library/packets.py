@@ -13,7 +13,7 @@ from alexconv.executors.cuda.native import Config, Words, check, launch_config, 
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Dims, TensorMap
 
-ADDRESSES = ("x", "y", "w", "bias")  # in the order in which a packet takes them
+ADDRESSES = ("x", "y", "residual", "w", "bias")  # in the order in which a packet takes them
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ class Packet:
         return self.waits is None or not self.waits.done()
 
     def enqueue(self, addresses: Sequence[int]) -> None:
-        """Enqueues the launches on arrays at these addresses: x, y, and where calls pass them w and bias."""
+        """Enqueues the launches on arrays at these addresses: x, y, the residual or 0, and w and bias where calls pass
+        them.
+        """
         values = self._values
         for word, number, moved in self._moved:
             values[word] = addresses[number] + moved

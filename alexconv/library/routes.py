@@ -10,7 +10,7 @@ from math import prod
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.library import choices
-from alexconv.library.arrays import in_place
+from alexconv.library.arrays import in_place, same_steps
 from alexconv.library.calls import MOST_CALLS, Call
 from alexconv.library.workspaces import Gpu, WorkspaceKey
 from alexconv.messages import print_to_stderr
@@ -36,14 +36,15 @@ def chosen(device: Gpu, conv: Conv, N: int, precision: str, layout: str) -> auto
 class Candidate:
     """A rung that can compute a call, for a layer that may lack the call's padding, bias and ReLU.
 
-    ``copies``: microseconds of the kernels that bring x and y into the rung's layout, or add bias and ReLU.
+    ``rest``: the layer with what another kernel adds and applies to the rung's outputs; None: nothing.
+    ``copies``: microseconds of that kernel, and of those that bring x and y into the rung's layout.
     """
 
     choice: auto.Choice
     conv: Conv
     x_in_place: bool
     y_in_place: bool
-    finish: bool
+    rest: Conv | None
     copies: float
 
     @property
@@ -60,16 +61,20 @@ class Candidate:
 def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
     """The rungs that can compute a call, the fastest first: one of each layout.
 
-    And one for the convolution alone, of a plane padded in memory.  For one channel rungs with hi and lo terms come
-    last, as in ``auto``.
+    And others without a residual, into a whole array, or for the convolution alone, of a plane padded in memory.  For
+    one channel rungs with hi and lo terms come last, as in ``auto``.
     """
-    plain = replace(call.conv.with_border(), bias=False, relu=False)
-    layers = [call.conv] if plain == call.conv or call.conv.direction != FORWARD else [call.conv, plain]
+    without = replace(call.conv, y_channels=0)
+    if call.conv.residual:
+        without = replace(without, residual=False, relu=False, ceiling=0, silu=False)
+    plain = [call.conv.with_border().alone()] if call.conv.direction == FORWARD else []
+    layers = dict.fromkeys([call.conv, without, *plain])
     able = [
         candidate(device, call, choice, conv)
         for conv in layers
         if any(set(conv.features) <= set(rung.takes) for rung in ALL_DIRECTIONS.of_direction(conv.direction))
         for layout in LAYOUTS
+        if stores_in_place(call, conv, layout)
         if (choice := chosen(device, conv, call.N, call.terms.precision, layout))
     ]
     later = {rung.name: -place for place, rung in enumerate(ALL_DIRECTIONS)}  # first of those without an estimate
@@ -85,28 +90,50 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
     )
 
 
+def stores_in_place(call: Call, conv: Conv, layout: str) -> bool:
+    """Whether a rung of the layout can store a layer's slice, and read its residual, where the call has them.
+
+    Other outputs may be copied.
+    """
+    if not conv.residual:
+        return not conv.y_channels or in_place(call.y, layout, conv.y_channels)
+    residual = call.residual
+    lies_alike = residual is not None and same_steps(call.y.shape, call.y.strides, residual.strides)
+    return lies_alike and bool(residual and residual.aligned) and in_place(call.y, layout, conv.y_channels)
+
+
+def rest_of(call: Call, conv: Conv) -> Conv | None:
+    """The call's layer with what it adds and applies to the outputs of another that lacks it; None: nothing."""
+    whole = call.conv
+    missing = {name: getattr(whole, name) != getattr(conv, name) for name in ("bias", "residual")}
+    activation = {name: getattr(whole, name) for name in ("relu", "ceiling", "silu")}
+    if any(getattr(conv, name) != value for name, value in activation.items()):
+        return replace(whole, **missing)
+    return replace(whole, **missing, relu=False, ceiling=0, silu=False) if any(missing.values()) else None
+
+
 def candidate(device: Gpu, call: Call, choice: auto.Choice, conv: Conv) -> Candidate:
     """A choice with what it copies."""
     rung, roles = choice.rung, conv.roles
     x_in_place = conv.padding == call.conv.padding and in_place(call.x, rung.layout_of(roles.x))
-    y_in_place = in_place(call.y, rung.layout_of(roles.y))
+    y_in_place = in_place(call.y, rung.layout_of(roles.y), conv.y_channels)
     w_in_place = roles.w in FILTERS or in_place(call.w, rung.layout_of(roles.w))
-    finish = (conv.bias, conv.relu) != (call.conv.bias, call.conv.relu)
-    used = (x_in_place, roles.x), (y_in_place, roles.y), (not finish, roles.y), (w_in_place, roles.w)
+    rest = rest_of(call, conv)
+    used = (x_in_place, roles.x), (y_in_place, roles.y), (rest is None, roles.y), (w_in_place, roles.w)
     elements = [(kept, prod(conv.shape_of(role, call.N))) for kept, role in used]
     copied = [copying(conv, count, call.x.itemsize, device.executor.device) for kept, count in elements if not kept]
-    return Candidate(choice, conv, x_in_place, y_in_place, finish, sum(copied))
+    return Candidate(choice, conv, x_in_place, y_in_place, rest, sum(copied))
 
 
 @dataclass(frozen=True)
 class Route:
     """How a device computes a call: with the key's rung, or without a key in generic.cu.
 
-    With ``finish`` another kernel applies bias and ReLU after the rung.
+    With ``rest`` another kernel then adds and applies what that layer has.
     """
 
     key: WorkspaceKey | None
-    finish: bool = False
+    rest: Conv | None = None
 
 
 @lru_cache(maxsize=MOST_CALLS)
@@ -115,7 +142,7 @@ def route_of(device: Gpu, call: Call) -> Route:
     best = next(iter(candidates(device, call)), None)
     if best is None:
         return Route(None)
-    return Route(key_of(best, call.N), best.finish)
+    return Route(key_of(best, call.N), best.rest)
 
 
 def key_of(best: Candidate, N: int) -> WorkspaceKey:

@@ -15,8 +15,14 @@ Padding = Pair | str | Sequence[Sequence[int]]
 
 UPPER, LOWER, VALID = "same_upper", "same_lower", "valid"
 AUTO_PADDING = {"same": UPPER, UPPER: UPPER, LOWER: LOWER, VALID: VALID}  # by accepted name
-RELU = "relu"
-ACTIVATIONS = (None, RELU)
+RELU, RELU6, SILU = "relu", "relu6", "silu"
+# By name, the fields of a layer (alexconv.shapes.Conv) that has it.
+ACTIVATIONS: dict[str | None, dict[str, Any]] = {
+    None: {},
+    RELU: {"relu": True},
+    RELU6: {"relu": True, "ceiling": 6},
+    SILU: {"silu": True},
+}
 MOST = 2**31 - 1  # of every size: kernels count in 32-bit integers
 MOST_SHOWN = 80  # characters of a bad value in an error
 
@@ -30,7 +36,7 @@ class Terms(NamedTuple):
     layout: str = "nchw"
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
-    relu: bool = False
+    activation: str | None = None
 
 
 def terms_of(
@@ -53,7 +59,7 @@ def terms_of(
         layout,
         pair(dilation, "dilation", least=1),
         whole(groups, "groups", least=1),
-        activation == RELU,
+        activation,
     )
 
 
@@ -177,7 +183,7 @@ def conv_of(terms: Terms, w: Descriptor, x: Descriptor, *, bias: bool = False) -
         dilation_columns=terms.dilation[1],
         groups=terms.groups,
         bias=bias,
-        relu=terms.relu,
+        **ACTIVATIONS[terms.activation],
     )
 
 

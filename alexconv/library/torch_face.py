@@ -7,8 +7,18 @@ from typing import Any
 import torch
 
 from alexconv.library.convolution import Conv2d
-from alexconv.library.terms import RELU, one_of, terms_of
-from alexconv.library.torch_fusion import Followers, Untraceable, folded, followers, hooked, remove
+from alexconv.library.terms import explicit_padding, one_of, terms_of
+from alexconv.library.torch_fusion import (
+    Rewriting,
+    Untraceable,
+    foldable_norms,
+    folded,
+    hooked,
+    new_array,
+    placed_copy,
+    replace_by_identity,
+    traced,
+)
 from alexconv.library.torch_operator import convolve
 from alexconv.messages import print_to_stderr
 from alexconv.precisions import PRECISIONS
@@ -17,50 +27,86 @@ from alexconv.precisions import PRECISIONS
 class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     """The replacement of a ``torch.nn.Conv2d``: the same parameters, computed by ``alexconv`` in a precision.
 
-    A batch norm after the layer is folded into its parameters, a ReLU is applied to its output.  Where gradients are
-    required or a graph is traced, it calls the operator ``alexconv::conv2d``.  Else its filters are prepared for a rung
-    once, and again after they change in place or move.
+    A batch norm after the layer is folded into its parameters.  Where gradients are required or a graph is traced, it
+    calls the operator ``alexconv::conv2d``.  Else its filters are prepared for a rung once, and again after they change
+    in place or move.
     """
 
-    def __init__(self, layer: torch.nn.Conv2d, precision: str, after: Followers = Followers()) -> None:  # noqa: B008
+    def __init__(self, layer: torch.nn.Conv2d, precision: str, norm: torch.nn.BatchNorm2d | None = None) -> None:
         super().__init__()
-        self.weight, self.bias = folded(layer, after.norm) if after.norm else (layer.weight, layer.bias)
-        self.precision, self.activation = precision, RELU if after.relu else None
-        self.terms = terms_of(
-            layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups, self.activation
-        )
-        self._fixed: Conv2d | None = None
+        self.weight, self.bias = folded(layer, norm) if norm else (layer.weight, layer.bias)
+        self.precision = precision
+        self.terms = terms_of(layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups)
+        self._fixed: dict[str | None, Conv2d] = {}  # by activation
         self._versions: tuple[Any, ...] = ()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The convolution, of a tensor of the precision's type."""
+    def forward(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        activation: str | None = None,
+        place: tuple[int, int] | None = None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The convolution, of a tensor of the precision's type, plus ``residual``, and the activation of that.
+
+        In ``out`` if given; ``place``: as a slice of a new array, of its channels and its first one in that.
+        """
+        if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
+            return self._kept(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
         needs_grad = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
         if torch.compiler.is_compiling() or needs_grad or torch.is_autocast_enabled(x.device.type):
-            y: torch.Tensor = convolve(x, weight, bias, None, self.terms)
-            return y
+            y: torch.Tensor = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
+            return self._kept(y, place, out)
+        if place is not None:
+            channels, start = place
+            N, M, E, F = self.y_shape(x)
+            out = new_array(x, (N, channels, E, F)).narrow(1, start, M)
+        output: torch.Tensor = self._layer(activation)(x, out, residual)
+        return output
+
+    def _layer(self, activation: str | None) -> Conv2d:
+        """The layer with an activation and its filters as they are now."""
+        weight, bias, terms = self.weight, self.bias, self.terms
         versions = version(weight), version(bias)
-        if self._fixed is None or versions != self._versions:
-            terms = self.terms
-            self._versions = versions
-            self._fixed = Conv2d(
+        if versions != self._versions:
+            self._versions, self._fixed = versions, {}
+        if activation not in self._fixed:
+            self._fixed[activation] = Conv2d(
                 weight.detach(),
                 terms.stride,
                 terms.padding,
                 terms.precision,
                 bias=None if bias is None else bias.detach(),
-                activation=self.activation,
+                activation=activation,
                 dilation=terms.dilation,
                 groups=terms.groups,
             )
-        output: torch.Tensor = self._fixed(x)
-        return output
+        return self._fixed[activation]
+
+    @staticmethod
+    def _kept(y: torch.Tensor, place: tuple[int, int] | None, out: torch.Tensor | None) -> torch.Tensor:
+        """An output where a call wants it."""
+        return placed_copy(y, *place) if place is not None else y if out is None else out.copy_(y)
+
+    def y_shape(self, x: torch.Tensor) -> tuple[int, int, int, int]:
+        """The output's shape."""
+        terms, (M, _, R, S) = self.terms, self.weight.shape
+        top, bottom, left, right = explicit_padding(terms, x.shape[2:], (R, S))
+        rows = (x.shape[2] + top + bottom - (R - 1) * terms.dilation[0] - 1) // terms.stride[0] + 1
+        columns = (x.shape[3] + left + right - (S - 1) * terms.dilation[1] - 1) // terms.stride[1] + 1
+        return x.shape[0], M, rows, columns
 
     def extra_repr(self) -> str:
         """Its shape and precision."""
         M, C, R, S = self.weight.shape
-        shape = f"{C * self.terms.groups}, {M}, kernel_size=({R}, {S})"
-        return f"{shape}, precision={self.precision}" + (f", activation={self.activation}" if self.activation else "")
+        return f"{C * self.terms.groups}, {M}, kernel_size=({R}, {S}), precision={self.precision}"
+
+
+def activated(y: torch.Tensor, activation: str | None) -> torch.Tensor:
+    """A tensor with an activation applied by torch."""
+    return y if activation is None else getattr(torch.nn.functional, activation)(y)
 
 
 def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
@@ -74,7 +120,8 @@ def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
 class Patched:
     """The result of ``patch``: names of the layers replaced, and of those left, with the reason.
 
-    ``fused`` are the batch norms and ReLUs fused into a convolution, ``unfused`` the others, with the reason.
+    ``fused`` are the batch norms, activations, additions and concatenations that convolutions compute: modules, and
+    nodes of the model's graph that call functions.  ``unfused`` are other batch norms and activations, with the reason.
     """
 
     replaced: tuple[str, ...]
@@ -86,7 +133,8 @@ class Patched:
         lines = [f"{len(self.replaced)} convolutions replaced, {len(self.left)} left alone"]
         lines += [f"  {name}: {reason}" for name, reason in self.left]
         if self.fused or self.unfused:
-            lines += [f"{len(self.fused)} batch norms and ReLUs computed with them, {len(self.unfused)} left alone"]
+            what = "batch norms, activations, additions and concatenations"
+            lines += [f"{len(self.fused)} {what} computed with them, {len(self.unfused)} left alone"]
             lines += [f"  {name}: {reason}" for name, reason in self.unfused]
         return "\n".join(lines)
 
@@ -103,9 +151,10 @@ def patch(
 
     ``precision`` is as in ``conv2d``; parameters must have its type, but for ``autocast``, which is for a model that
     runs under ``torch.autocast``: convolutions then cast them in each call.  The model trains as before, with
-    gradients of the same class.  ``fuse``, for a model in evaluation mode that is
-    not trained further, also folds a BatchNorm2d after a replaced layer into its filters and bias, and fuses a ReLU;
-    ``nn.Identity`` takes their places.  Returns, and prints, what was replaced and what was not, with the reason.
+    gradients of the same class.  ``fuse``, for a model in evaluation mode that is not trained further, also folds a
+    BatchNorm2d after a replaced layer into its filters and bias, and ``nn.Identity`` takes its place; and replaces the
+    model's ``forward`` by one in which layers compute the additions, activations and concatenations after them.
+    Returns, and prints, what was replaced and what was not, with the reason.
 
     Raises ValueError for an unknown precision, for a model that is itself a convolution, whose place is not known, and
     with ``fuse`` for one in training mode.
@@ -121,31 +170,35 @@ def patch(
             left.append((name, reason))
         else:
             fit.append((owner, attribute, name, layer))
-    after, why = _followers(model, [layer for *_, layer in fit]) if fuse else ({}, "")
+    graph, norms, why = _traced(model, [layer for *_, layer in fit]) if fuse else (None, {}, "")
     replacements: dict[int, PatchedConv2d] = {}  # a layer in two places stays one
     for owner, attribute, _, layer in fit:
         if id(layer) not in replacements:
-            replacement = PatchedConv2d(layer, precision, after.get(layer, Followers()))
-            replacements[id(layer)] = replacement.train(layer.training)
+            replacements[id(layer)] = PatchedConv2d(layer, precision, norms.get(layer)).train(layer.training)
         setattr(owner, attribute, replacements[id(layer)])
-    fused_modules = [module for chain in after.values() for module in (chain.norm, chain.relu) if module is not None]
-    fused = remove(model, fused_modules)
+    fused = replace_by_identity(model, set(norms.values()))
+    if graph is not None:
+        rewriting = Rewriting(graph, model, PatchedConv2d)
+        rewriting.rewrite()
+        rewriting.install()
+        fused += rewriting.fused
     unfused = [
         (name, why)
         for name, module in model.named_modules()
-        if fuse and isinstance(module, torch.nn.BatchNorm2d | torch.nn.ReLU)
+        if fuse and name not in fused and isinstance(module, torch.nn.BatchNorm2d | torch.nn.ReLU)
     ]
     result = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused))
     say(str(result))
     return result
 
 
-def _followers(model: torch.nn.Module, layers: list[Any]) -> tuple[dict[Any, Followers], str]:
-    """What is fused into each of the layers, and why the rest is not."""
+def _traced(model: torch.nn.Module, layers: list[Any]) -> tuple[Any, dict[Any, Any], str]:
+    """The model's graph, the batch norms to fold by layer, and why others are left."""
     try:
-        return followers(model, layers), "does not only follow replaced convolutions"
+        graph = traced(model)
     except Untraceable as error:
-        return {}, f"is in a model that cannot be traced ({error})"
+        return None, {}, f"is in a model that cannot be traced ({error})"
+    return graph, foldable_norms(graph, model, layers), "does not only follow replaced convolutions"
 
 
 def _layers(owner: torch.nn.Module, prefix: str = "") -> Iterator[tuple[torch.nn.Module, str, str, torch.nn.Module]]:

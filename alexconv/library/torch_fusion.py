@@ -1,73 +1,72 @@
-"""Fuses batch norms and ReLUs into the convolutions of a torch model that they follow: batch norms are folded into
-filters and bias.  For inference only.
+"""Rewrites a torch model's ``torch.fx`` graph so that its convolutions compute what follows them.  For inference only.
 
-Which module follows which comes from a ``torch.fx`` trace.  Imported only in a process that has torch.
+A batch norm is folded into filters and bias.  An activation, and an addition of another tensor before it, become
+arguments of the convolution's call.  Outputs that are concatenated are written where the concatenation wants them: the
+first of them allocates its array, and the others are slices of it.  Imported only in a process that has torch.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+import operator
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from alexconv.library.terms import RELU, RELU6, SILU
 
-@dataclass(frozen=True)
-class Followers:
-    """The modules fused into a convolution: a batch norm, then a ReLU."""
-
-    norm: nn.BatchNorm2d | None = None
-    relu: nn.ReLU | None = None
+# Activations by the type of a module, by function, and by the name of a tensor's method.
+ACTIVATIONS: dict[Any, str] = {
+    **dict.fromkeys((nn.ReLU, torch.relu, torch.relu_, functional.relu, functional.relu_, "relu", "relu_"), RELU),
+    **dict.fromkeys((nn.ReLU6, functional.relu6), RELU6),
+    **dict.fromkeys((nn.SiLU, functional.silu), SILU),
+}
+ADDITIONS = {operator.add, torch.add, "add"}
+ADDITIONS_IN_PLACE = {operator.iadd, "add_"}
+CONCATENATIONS = {torch.cat, torch.concat}
+KEEP_CHANNELS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Identity, nn.Dropout)
+NOTHING_IN_EVALUATION = (nn.Identity, nn.Dropout, nn.Dropout2d)
+STOCHASTIC_DEPTH = "stochastic_depth"  # torchvision's function, which returns its input in evaluation
 
 
 class Untraceable(Exception):
     """A model that cannot be traced; the message says why."""
 
 
-def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Module, Followers]:
-    """The operations that can be fused with each of these convolutions of the model, where there are any.
-
-    Raises Untraceable.
-    """
+def traced(model: nn.Module) -> torch.fx.Graph:
+    """The model's graph; raises Untraceable."""
     try:
-        graph = torch.fx.Tracer().trace(model)
+        return torch.fx.Tracer().trace(model)
     except Exception as error:  # whatever the model's code raises on proxies without values
         raise Untraceable(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from None
-    modules = {node: model.get_submodule(node.target) for node in graph.nodes if node.op == "call_module"}
-    calls: dict[nn.Module, list[Any]] = defaultdict(list)
+
+
+def foldable_norms(graph: torch.fx.Graph, model: nn.Module, layers: Iterable[nn.Module]) -> dict[nn.Module, Any]:
+    """The batch norm that only follows each of these layers, where there is one with known coefficients."""
+    modules = called(graph, model)
+    calls, wanted = Counter(modules.values()), set(layers)
+    norms = {}
     for node, module in modules.items():
-        calls[module].append(node)
-
-    def next_of(node: Any, kind: type) -> Any | None:
-        """The only user of a node's output, if it calls a module of that kind."""
-        user = next(iter(node.users)) if len(node.users) == 1 else None
-        return user if user in modules and type(modules[user]) is kind and not hooked(modules[user]) else None
-
-    norms, relus = {}, {}  # nodes by convolution
-    for layer in convolutions:
-        if len(calls[layer]) == 1:
-            (last,) = calls[layer]
-            norm = next_of(last, nn.BatchNorm2d)
-            if norm is not None and len(calls[modules[norm]]) == 1 and foldable(modules[norm]):
-                norms[layer] = last = norm
-            if (relu := next_of(last, nn.ReLU)) is not None:
-                relus[layer] = relu
-    taken = set(relus.values())
-    fusions = {}
-    for layer in dict.fromkeys((*norms, *relus)):
-        norm, relu = (modules[nodes[layer]] if layer in nodes else None for nodes in (norms, relus))
-        if relu is not None and not taken.issuperset(calls[relu]):
-            relu = None  # others use it, too
-        if norm is not None or relu is not None:
-            fusions[layer] = Followers(norm, relu)
-    return fusions
+        norm: Any = modules.get(only_user(node))
+        if module in wanted and calls[module] == 1 and type(norm) is nn.BatchNorm2d and calls[norm] == 1:
+            known = not norm.training and norm.running_mean is not None and norm.running_var is not None
+            if known and not hooked(norm):
+                norms[module] = norm
+    return norms
 
 
-def foldable(norm: nn.BatchNorm2d) -> bool:
-    """Whether a batch norm is affine, with known coefficients."""
-    return not norm.training and norm.running_mean is not None and norm.running_var is not None
+def called(graph: torch.fx.Graph, model: nn.Module) -> dict[Any, nn.Module]:
+    """The module that each node calls, of those that call one."""
+    return {node: model.get_submodule(node.target) for node in graph.nodes if node.op == "call_module"}
+
+
+def only_user(node: Any) -> Any | None:
+    """The only node that uses a node's output, once."""
+    user = next(iter(node.users), None) if len(node.users) == 1 else None
+    return user if user is not None and user.all_input_nodes.count(node) == 1 else None
 
 
 def hooked(module: nn.Module) -> bool:
@@ -92,11 +91,218 @@ def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Par
     return filters, fused_bias
 
 
-def remove(model: nn.Module, done: Iterable[nn.Module]) -> list[str]:
+@dataclass
+class Rewriting:
+    """A graph whose layers of the type ``patched`` take ``residual``, ``activation``, ``place`` and ``out``.
+
+    ``fused`` names what they now compute: modules, and nodes of the graph that call functions.
+    """
+
+    graph: torch.fx.Graph
+    model: nn.Module
+    patched: type
+    fused: list[str] = field(default_factory=list)
+
+    def rewrite(self) -> None:
+        """Moves what follows layers into their calls."""
+        self._erase_nothings()
+        for node in [node for node, module in called(self.graph, self.model).items() if self._is_layer(module)]:
+            self._absorb(node)
+        for family in self._families():
+            self._join(family)
+        self.graph.lint()
+
+    def install(self) -> None:
+        """Makes the graph the model's ``forward``."""
+        vars(self.model)["forward"] = torch.fx.GraphModule(self.model, self.graph).forward
+
+    def _is_layer(self, module: nn.Module | None) -> bool:
+        return isinstance(module, self.patched)
+
+    def _module(self, node: Any) -> nn.Module | None:
+        return self.model.get_submodule(node.target) if node.op == "call_module" else None
+
+    def _name(self, node: Any) -> str:
+        return str(node.target) if node.op == "call_module" else str(node.name)
+
+    def _kind(self, node: Any) -> Any:
+        """What a node calls, as the tables above name it; None where hooks watch it."""
+        module = self._module(node)
+        if module is None:
+            return node.target if node.op in ("call_function", "call_method") else None
+        return None if hooked(module) else type(module)
+
+    def _erase_nothings(self) -> None:
+        """Removes calls that return their input."""
+        for node in list(self.graph.nodes):
+            nothing = self._kind(node) in NOTHING_IN_EVALUATION
+            if getattr(node.target, "__name__", "") == STOCHASTIC_DEPTH:
+                nothing = not (node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True))
+            if nothing:
+                node.replace_all_uses_with(node.args[0])
+                self.graph.erase_node(node)
+
+    def _absorb(self, node: Any) -> None:
+        """Moves an addition and an activation that follow a layer into its call."""
+        last, arguments = node, {}
+        addition = only_user(node)
+        if addition is not None and (residual := self._addend(addition, node)) is not None:
+            last, arguments["residual"] = addition, residual
+        following = only_user(last)
+        if following is not None and (name := ACTIVATIONS.get(self._kind(following))):
+            last, arguments["activation"] = following, name
+        if last is node:
+            return
+        with self.graph.inserting_before(last):
+            call = self.graph.call_module(node.target, node.args, {**node.kwargs, **arguments})
+        last.replace_all_uses_with(call)
+        done = {"residual": addition} if "residual" in arguments else {}
+        if "activation" in arguments:
+            done["activation"] = following
+        for erased in (*reversed(done.values()), node):
+            self.graph.erase_node(erased)
+        self.fused += [self._name(erased) for erased in done.values()]
+
+    def _addend(self, addition: Any, node: Any) -> Any | None:
+        """What a node adds to another's output, if it is an addition of the two."""
+        kind = self._kind(addition)
+        if kind not in ADDITIONS | ADDITIONS_IN_PLACE or addition.kwargs or len(addition.args) != 2:
+            return None
+        left, right = addition.args
+        other = right if left is node else left
+        if not isinstance(other, torch.fx.Node) or other is node:
+            return None
+        return other if left is node or kind in ADDITIONS or only_user(left) is addition else None
+
+    def _families(self) -> list["Family"]:
+        """Concatenations of channels that share an array: the lists of some are the beginnings of another's."""
+        cats = {node: parts for node in self.graph.nodes if (parts := self._parts(node))}
+        families: list[Family] = []
+        taken: set[Any] = set()
+        for longest in sorted(cats, key=lambda node: -len(cats[node])):
+            parts = cats[longest]
+            if longest in taken or taken.intersection(parts):
+                continue
+            members = [node for node, own in cats.items() if node not in taken and own == parts[: len(own)]]
+            sizes = [self._channels(part) for part in parts]
+            layers = [part for part in parts if self._is_layer(self._module(part))]
+            if not layers or None in sizes or any(map(self._changed, (*parts, *members))):
+                continue
+            taken.update(parts, members)
+            families.append(Family(parts, [size or 0 for size in sizes], {node: len(cats[node]) for node in members}))
+        return families
+
+    def _parts(self, node: Any) -> list[Any]:
+        """The tensors that a node concatenates along channels; none if it does something else."""
+        if self._kind(node) not in CONCATENATIONS or node.op != "call_function":
+            return []
+        parts = node.args[0] if node.args else node.kwargs.get("tensors", ())
+        axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        distinct = all(isinstance(part, torch.fx.Node) for part in parts) and len(set(parts)) == len(parts) > 1
+        return list(parts) if distinct and axis == 1 else []
+
+    def _channels(self, node: Any) -> int | None:
+        """The channels of a node's output, None where they are not known."""
+        module = self._module(node)
+        if isinstance(module, nn.BatchNorm2d):
+            return int(module.num_features)
+        if module is not None and self._is_layer(module):
+            weight: Any = module.weight
+            return int(weight.shape[0])
+        if parts := self._parts(node):
+            sizes = [self._channels(part) for part in parts]
+            return None if None in sizes else sum(size or 0 for size in sizes)
+        keeps = self._kind(node) in KEEP_CHANNELS or self._kind(node) in ACTIVATIONS
+        return self._channels(node.args[0]) if keeps else None
+
+    def _changed(self, node: Any) -> bool:
+        """Whether a node's output may be changed in place."""
+
+        def changes(user: Any) -> bool:
+            name = getattr(user.target, "__name__", str(user.target))
+            in_place = user.kwargs.get("inplace", False) or getattr(self._module(user), "inplace", False)
+            return bool(in_place) or name.endswith("_") or user.target in ADDITIONS_IN_PLACE
+
+        return any(changes(user) for user in node.users)
+
+    def _join(self, family: "Family") -> None:
+        """Lets the parts of a family be written into its array, and takes concatenations from there."""
+        order = {node: number for number, node in enumerate(self.graph.nodes)}
+        starts = [sum(family.sizes[:number]) for number in range(len(family.parts) + 1)]
+        placed: dict[Any, Any] = {}
+        first, first_start = None, 0
+        for part in sorted(family.parts, key=order.__getitem__):
+            number = family.parts.index(part)
+            start, layer = starts[number], self._is_layer(self._module(part))
+            if first is None:
+                first, first_start = part, start
+                if layer:
+                    part.kwargs = {**part.kwargs, "place": (starts[-1], start)}
+                else:
+                    with self.graph.inserting_after(part):
+                        first = self.graph.call_function(placed_copy, (part, starts[-1], start))
+                placed[part] = first
+                continue
+            with self.graph.inserting_before(part) if layer else self.graph.inserting_after(part):
+                out = self.graph.call_function(beside, (first, start - first_start, family.sizes[number]))
+            if layer:
+                part.kwargs = {**part.kwargs, "out": out}
+                placed[part] = part
+            else:
+                with self.graph.inserting_after(out):
+                    placed[part] = self.graph.call_function(copied_into, (out, part))
+        for node, count in family.members.items():
+            written = [placed[part] for part in family.parts[:count]]
+            with self.graph.inserting_before(node):
+                whole = self.graph.call_function(beside, (first, -first_start, starts[count], written))
+            node.replace_all_uses_with(whole)
+            self.fused.append(self._name(node))
+            self.graph.erase_node(node)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Parts of an array with their channels, and the concatenations of the first few of them, with how many."""
+
+    parts: list[Any]
+    sizes: list[int]
+    members: dict[Any, int]
+
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether a tensor ``[N][C][H][W]``, or a slice of one, has its channels innermost."""
+    return bool(x.shape[1] > 1 and x.stride(1) == 1 and x.shape[2] * x.shape[3] > 1)
+
+
+def new_array(like: torch.Tensor, shape: Iterable[int]) -> torch.Tensor:
+    """A new tensor whose memory is ordered as another's."""
+    order = torch.channels_last if is_channels_last(like) else torch.contiguous_format
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=order)
+
+
+def placed_copy(x: torch.Tensor, channels: int, start: int) -> torch.Tensor:
+    """A copy of a tensor as a slice of a new one with so many channels."""
+    N, C, H, W = x.shape
+    return new_array(x, (N, channels, H, W)).narrow(1, start, C).copy_(x)
+
+
+def beside(part: torch.Tensor, start: int, channels: int, written: Iterable[torch.Tensor] = ()) -> torch.Tensor:
+    """The channels of a slice's whole array from ``start`` on, counted from the slice's first; ``written`` ones."""
+    N, _, H, W = part.shape
+    first = part.storage_offset() + start * part.stride(1)
+    return part.as_strided((N, channels, H, W), part.stride(), first)
+
+
+def copied_into(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """``out``, with a tensor's values."""
+    return out.copy_(x)
+
+
+def replace_by_identity(model: nn.Module, done: Container[nn.Module]) -> list[str]:
     """Replaces these modules by ``nn.Identity``; returns their names in the model."""
-    wanted, names = set(done), []
+    names = []
     for name, module in list(model.named_modules(remove_duplicate=False)):
-        if module in wanted:
+        if module in done:
             owner, _, attribute = name.rpartition(".")
             setattr(model.get_submodule(owner), attribute, nn.Identity())
             names.append(name)

@@ -218,8 +218,11 @@ def of_class(values: Any, precision: str) -> Any:
     return values.to(dtype) if isinstance(values, torch.Tensor) and values.is_floating_point() else values
 
 
-def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
-    """The operator, for calls that are traced, cast or need gradients; raises ValueError with ``out``."""
+def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms, residual: Any = None) -> Any:
+    """The operator, for calls that are traced, cast or need gradients; raises ValueError with ``out``.
+
+    Residuals, and activations other than ReLU, are torch's own, so that their gradients are.
+    """
     if out is not None:
         raise ValueError("out is not supported for tensors that require gradients, in compiled functions or autocast")
     if torch.is_autocast_enabled(x.device.type):
@@ -234,7 +237,12 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
         list(padding),
         list(terms.dilation),
         terms.groups,
-        terms.relu,
+        terms.activation == RELU and residual is None,
         terms.precision,
     )
-    return y.permute(TO_NHWC) if terms.layout == "nhwc" else y
+    y = y.permute(TO_NHWC) if terms.layout == "nhwc" else y
+    if residual is not None:
+        y = y + residual
+    elif terms.activation == RELU:
+        return y
+    return y if terms.activation is None else getattr(torch.nn.functional, terms.activation)(y)

@@ -37,7 +37,7 @@ from alexconv.executors.interface import NAN_BYTE
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Rung, TensorMap
+from alexconv.kernels.rung import RESIDUAL, Rung, TensorMap
 from alexconv.library import generic
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, packed_descriptor
 from alexconv.library.packets import MapOf, Recipe, Symbol, Value, arguments
@@ -518,15 +518,26 @@ class Gpu:
             function = self._of_any_shape(generic.SUM_SOURCE, dy[1], entry)
             recipe.add(function, grid, (generic.THREADS, 1, 1), 0, [*arrays, *words])
 
-    def add_finish(self, recipe: Recipe, conv: Conv, N: int, bias: Value, y: tuple[Value, Descriptor]) -> None:
-        """Appends the launch that adds the bias and applies ReLU, in place."""
-        entry, grid, block, words = generic.finish(conv, N, y[1])
+    def add_finish(
+        self,
+        recipe: Recipe,
+        rest: Conv,
+        N: int,
+        bias: Value,
+        arrays: tuple[Descriptor, Descriptor | None],
+    ) -> None:
+        """Appends the launch that adds and applies what ``rest`` has to the call's y, in place.
+
+        ``arrays``: y and the residual.
+        """
+        y, residual = arrays
+        entry, grid, block, words = generic.finish(rest, N, y, residual or y)
         recipe.add(
-            self._of_any_shape(generic.GENERIC_SOURCE, y[1], entry),
+            self._of_any_shape(generic.GENERIC_SOURCE, y, entry),
             grid,
             block,
             0,
-            [bias, y[0], *words],
+            [bias if rest.bias else 0, Symbol("residual") if rest.residual else 0, Symbol("y"), *words],
         )
 
     def add_launches(
@@ -584,6 +595,8 @@ class Gpu:
                 self.add_copy(recipe, piece_x, (values[roles.x], packed(roles.x, images)), padding)
             if key.y_in_place:
                 piece_values[roles.y] = piece_y[0]
+            if key.conv.residual:
+                piece_values[RESIDUAL] = Symbol(RESIDUAL, piece_y[0].moved)
             for start, count in bound.micro_batches(images):
                 launch_arguments: Any = bound.arguments(start, count, piece_values, encoded)  # type: ignore[arg-type]
                 follows = pdl or not key.x_in_place or first > 0 or start > 0

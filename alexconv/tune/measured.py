@@ -41,7 +41,7 @@ class Fastest:
 
 def name_of(request: Request) -> str:
     """A layer's name in the table."""
-    facts = replace(request.conv, bias=False, relu=False, pad=0).facts()
+    facts = replace(request.conv.alone(), pad=0).facts()
     sizes = " ".join(f"{name}={value}" for name, value in facts.items() if name != "pad")
     return f"{sizes} N={request.N} {request.precision} {request.layout}"
 

@@ -72,8 +72,8 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
 struct StudyArrays {
     const float* x;             // [N][C][H][W]
     const float* full_filters;  // [GROUP_C * R * S][M]
-    float* y;                   // [N][M][E][F]
-    const float* bias;          // [M]
+    float* y;                   // [N][Y_CHANNELS][E][F]
+    Addends<float> added;
 
     // c counts from the image's first channel, in filters from the group's; h and w from the corner of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
@@ -89,7 +89,8 @@ struct StudyArrays {
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
     {
-        y[((size_t)n * M + m) * (E * F) + pixel] = with_bias_and_relu(value, bias, m);
+        const size_t place = ((size_t)n * Y_CHANNELS + m) * (E * F) + pixel;
+        y[place] = added.finished(value, m, place);
     }
 };
 

@@ -12,9 +12,9 @@ from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_integers, beyond
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MAX_BLOCK, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, values
-from alexconv.shapes import FEATURES, Conv
+from alexconv.shapes import LAYER_FEATURES, Conv
 
-TAKES = tuple(name for name in FEATURES if name != "dilation")
+TAKES = tuple(name for name in LAYER_FEATURES if name != "dilation")
 STRIP_THREADS = 128  # of a block
 BLOCK_THREADS = 256  # that a block with planes in shared memory should have
 MOST_TAPS = 49  # of a filter, which a thread holds in registers

@@ -7,10 +7,9 @@ from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
-from alexconv.shapes import DGRAD, FEATURES
+from alexconv.shapes import CONVOLUTION_FEATURES, DGRAD
 
 THREADS = 256  # of a block whose threads have a value each
-ANY_LAYER = tuple(name for name in FEATURES if name not in ("bias", "ReLU"))
 
 
 def values_grid(p: Problem) -> Dims:
@@ -51,7 +50,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         parent=None,
         file="dgrad/dgrad_direct.cu",
         launches=(Launch("dgrad_direct", ("dy", "w", "dx", BATCH), values_grid, values_block),),
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         cpu_order=1,
         direction=DGRAD,
     ),
@@ -63,7 +62,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         parent="dgrad-direct",
         file="dgrad/dgrad_phases.cu",
         launches=(Launch("dgrad_phases", ("dy", "w", "dx", BATCH), phases_grid, values_block),),
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         direction=DGRAD,
     ),
     Rung(
@@ -79,7 +78,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         order_varies=True,
         atomic_additions=additions,
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         direction=DGRAD,
     ),
     dgrad_rung(FORWARD_RUNGS["mma-split"], "dg-mma-2"),

@@ -11,7 +11,7 @@ from math import ceil, prod
 from alexconv.kernels.preparation import PREPARATION_THREADS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Dims, Launch, Rung
-from alexconv.shapes import DGRAD, FORWARD, Conv
+from alexconv.shapes import CONVOLUTION_FEATURES, DGRAD, FORWARD, Conv
 
 ARRAYS = {"x": "dy", "w": "turned", "y": "dx"}  # of a forward rung's launches, by those of dgrad
 
@@ -81,7 +81,7 @@ def dgrad_rung(forward: Rung, alias: str) -> Rung:
             *forward.prepared,
         ),
         maps=tuple(replace(each, array=ARRAYS.get(each.array, each.array)) for each in forward.maps),
-        takes=tuple(name for name in forward.takes if name not in ("bias", "ReLU", "stride pairs")),
+        takes=tuple(name for name in forward.takes if name in CONVOLUTION_FEATURES and name != "stride pairs"),
         refuses=refuses,
         cpu_order=0,
         direction=DGRAD,

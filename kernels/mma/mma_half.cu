@@ -150,17 +150,19 @@ struct Pixels {
     }
 
     // Stores four filters of a group at a pixel, in one access where groups have a multiple of four.
-    static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][M]
+    static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][Y_CHANNELS]
                                                  int n, int group, int filter, int pixel, float4 outputs,
-                                                 const __half* bias)  // [M]
+                                                 const Addends<__half>& added)
     {
         if (pixel >= PIXELS) return;
         const int first = group * GROUP_M;
-        y += ((size_t)n * PIXELS + pixel) * M + first + filter;
+        const size_t place = ((size_t)n * PIXELS + pixel) * Y_CHANNELS + first + filter;
+        y += place;
         float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
-        if constexpr (HAS_BIAS || HAS_RELU)
+        if constexpr (HAS_EPILOGUE)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) values[i] = with_bias_and_relu(values[i], bias, first + min(filter + i, GROUP_M - 1));
+            for (int i = 0; i < 4; ++i)
+                if (filter + i < GROUP_M) values[i] = added.finished(values[i], first + filter + i, place + i);
         if constexpr (GROUP_M % 4 == 0) {
             if (filter < GROUP_M)
                 *reinterpret_cast<uint2*>(y) =
@@ -187,10 +189,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
              float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
              unsigned* arrived,                       // [tiles][WARPS]
-             __half* __restrict__ y                   // [N][E][F][M]
-             BIAS_PARAMETER(__half))                  // [M]
+             __half* __restrict__ y                   // [N][E][F][Y_CHANNELS]
+             EPILOGUE_PARAMETERS(__half))             // [M]; as y
 {
-    compute_tile<Pixels, Fp16>(x, fragments, partial, arrived, y, Unscaled(), BIAS);
+    compute_tile<Pixels, Fp16>(x, fragments, partial, arrived, y, Unscaled(), ADDENDS(__half));
 }
 
 using Geometry = Sizes<Pixels, Fp16>;

@@ -35,17 +35,17 @@ struct PlaneOutput {
     }
 
     // Stores four pixels of a filter, one by one: planes of odd size misalign vectors.
-    static __device__ __forceinline__ void store(float* y,  // [N][M][PIXELS]
+    static __device__ __forceinline__ void store(float* y,  // [N][Y_CHANNELS][PIXELS]
                                                  int n, int group, int filter, int pixel, float4 outputs,
-                                                 const float* bias)  // [M]
+                                                 const Addends<float>& added)
     {
         if (filter >= GROUP_M) return;
         const int m = group * GROUP_M + filter;
-        y += ((size_t)n * M + m) * PIXELS + pixel;
+        const size_t place = ((size_t)n * Y_CHANNELS + m) * PIXELS + pixel;
         const float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (pixel + i < PIXELS) y[i] = with_bias_and_relu(values[i], bias, m);
+            if (pixel + i < PIXELS) y[place + i] = added.finished(values[i], m, place + i);
     }
 };
 

@@ -62,11 +62,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               const float* __restrict__ full_filters,    // [GROUP_C * R * S][M]
               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
               unsigned* arrived,                        // [tiles][WARPS]
-              float* __restrict__ y                     // [N][M][PIXELS]
-              BIAS_PARAMETER(float))                    // [M]
+              float* __restrict__ y                     // [N][Y_CHANNELS][PIXELS]
+              EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled{full_filters, filter_exponents},
-                 BIAS);
+                 ADDENDS(float));
 }
 
 using Geometry = Sizes<Pairs<2>, SplitFp16>;

@@ -42,10 +42,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
              float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
              unsigned* arrived,                       // [tiles][WARPS]
-             float* __restrict__ y                    // [N][M][PIXELS]
-             BIAS_PARAMETER(float))                   // [M]
+             float* __restrict__ y                    // [N][Y_CHANNELS][PIXELS]
+             EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
-    compute_tile<Planes, Tf32>(x, fragments, partial, arrived, y, Unscaled(), BIAS);
+    compute_tile<Planes, Tf32>(x, fragments, partial, arrived, y, Unscaled(), ADDENDS(float));
 }
 
 using Geometry = Sizes<Planes, Tf32>;

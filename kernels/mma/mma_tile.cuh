@@ -23,7 +23,7 @@
 // With programmatic dependent launch a block copies its first filters while the previous launch still runs.  Until that
 // has ended it touches prepared arrays only.
 //
-//     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range, bias);
+//     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range, added);
 //
 // Layout: the order of operands and outputs (WORDS of K per K tile, INPUT_WORDS of a K tile's input rows, offsets of
 // words and pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which
@@ -389,7 +389,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
                                              unsigned* arrived,                             // [tiles][WARPS]
                                              typename Layout::Value* __restrict__ y,        // in the layout's order
                                              Range range,
-                                             const typename Layout::Value* __restrict__ bias)  // [M]
+                                             const Addends<typename Layout::Value>& added)
 {
     using Sizes = Sizes<Layout, Arithmetic>;
     DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], tap offsets, filters; in the epilogue the warps' sums
@@ -463,6 +463,6 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         const int output = vector_start(i);
         const int m = slice.filter() + Layout::filter_of(output);
         if (has_vector(i))
-            Layout::store(y, slice.n, slice.group, m, slice.pixel + Layout::pixel_of(output), outputs[i], bias);
+            Layout::store(y, slice.n, slice.group, m, slice.pixel + Layout::pixel_of(output), outputs[i], added);
     }
 }

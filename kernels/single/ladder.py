@@ -18,9 +18,9 @@ from alexconv.kernels.geometry import (
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
-from alexconv.shapes import FEATURES, Conv
+from alexconv.shapes import LAYER_FEATURES, Conv
 
-UNGROUPED = tuple(name for name in FEATURES if name != "groups")
+UNGROUPED = tuple(name for name in LAYER_FEATURES if name != "groups")
 ANY_SLOWER = 1.1  # how much longer than its products or bytes a thread for each output of any layer takes
 OUTPUT_THREADS = 256  # of a block whose threads take an output of the batch each
 
@@ -379,7 +379,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         parent="direct-register",
         file="single/direct_any.cu",
         launches=(Launch("direct_any", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
-        takes=tuple(FEATURES),
+        takes=LAYER_FEATURES,
         time=replace(on_cuda_cores(rate=8.0, tap=0.023), slower=ANY_SLOWER),
         cpu_order=2,
     ),
@@ -393,7 +393,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         launches=(Launch("direct_any_half", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
         precision="fp16",
         layout="nhwc",
-        takes=tuple(FEATURES),
+        takes=LAYER_FEATURES,
         time=replace(on_cuda_cores(rate=8.0, tap=0.12), slower=ANY_SLOWER),
         cpu_order=2,
     ),
@@ -419,7 +419,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         ),
         refuses=refuses_wide,
         min_capability=TURING,
-        takes=tuple(FEATURES),
+        takes=LAYER_FEATURES,
         time=Time(group_busy, values(FLOAT, FLOAT)),
     ),
     Rung(

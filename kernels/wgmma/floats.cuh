@@ -310,8 +310,8 @@ struct SplitIntoTf32 {
 // Outputs y [N][E][F][M], straight from registers.  Exponents: filters' powers of two (FilterExponents), or none.
 template <class Exponents, class Others = NoOthers>
 struct FloatEpilogue {
-    float* y;           // [N][E][F][M]
-    const float* bias;  // [M]
+    float* y;  // [N][E][F][Y_CHANNELS]
+    Addends<float> added;
     int images;
     SplitKSums slices;
     Exponents exponents;
@@ -352,8 +352,10 @@ struct FloatEpilogue {
 #pragma unroll 1
         for (int row = first_row; row < min(first_row + WARP_ROWS, images * PIXELS); ++row)
 #pragma unroll 1
-            for (int filter = first_filter + threadIdx.x % LANES; filter < last_filter; filter += LANES)
-                y[(size_t)row * M + filter] = with_bias_and_relu(own.sum(row, filter), bias, filter);
+            for (int filter = first_filter + threadIdx.x % LANES; filter < last_filter; filter += LANES) {
+                const size_t place = (size_t)row * Y_CHANNELS + filter;
+                y[place] = added.finished(own.sum(row, filter), filter, place);
+            }
     }
 
     // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
@@ -369,7 +371,7 @@ struct FloatEpilogue {
 #pragma unroll
             for (int i = 0; i < VECTOR; ++i) {
                 factors[i] = exponents.factor(min(filter + i, M - 1));
-                if constexpr (HAS_BIAS) biases[i] = bias[min(filter + i, M - 1)];
+                if constexpr (HAS_BIAS) biases[i] = added.bias[min(filter + i, M - 1)];
             }
 #pragma unroll
             for (int u = 0; u < WGMMAS; ++u)
@@ -385,18 +387,40 @@ struct FloatEpilogue {
                         four[i] = odd ? other : own;
                         four[2 + i] = odd ? own : other;
                     }
+                    const int row = row_of(first_row, u, lower), end = end_of_product(first_filter);
+                    const size_t place = (size_t)row * Y_CHANNELS + filter;
+                    float residual[VECTOR] = {};
+                    if constexpr (HAS_RESIDUAL)
+                        if (row < images * PIXELS) get(residual, added.residual + place, filter, end);
 #pragma unroll
-                    for (int i = 0; i < VECTOR; ++i)
-                        four[i] = with_bias_and_relu(four[i] * factors[i], biases, i);
-                    const int row = row_of(first_row, u, lower);
-                    if (row < images * PIXELS)
-                        put(y + (size_t)row * M + filter, four, filter, end_of_product(first_filter));
+                    for (int i = 0; i < VECTOR; ++i) four[i] = output(four[i] * factors[i], biases[i], residual[i]);
+                    if (row < images * PIXELS) put(y + place, four, filter, end);
                 }
         }
         if constexpr (Others::SEEN)
 #pragma unroll
             for (int u = 0; u < WGMMAS; ++u)
                 if (Others::any_infinite(accumulators[u])) store_again(first_row + u * WGMMA_ROWS, first_filter);
+    }
+
+    static __device__ __forceinline__ float output(float sum, float bias, float residual)
+    {
+        if constexpr (HAS_BIAS) sum += bias;
+        if constexpr (HAS_RESIDUAL) sum += residual;
+        return activated(sum);
+    }
+
+    static __device__ __forceinline__ void get(float (&four)[VECTOR], const float* from, int filter, int end)
+    {
+        if constexpr (PRODUCT_M % VECTOR == 0) {
+            if (filter >= end) return;
+            const float4 loaded = __ldg(reinterpret_cast<const float4*>(from));
+            four[0] = loaded.x, four[1] = loaded.y, four[2] = loaded.z, four[3] = loaded.w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i)
+                if (filter + i < end) four[i] = __ldg(from + i);
+        }
     }
 
     static __device__ __forceinline__ void put(float* out, const float (&four)[VECTOR], int filter, int end)

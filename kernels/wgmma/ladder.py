@@ -58,6 +58,7 @@ EPILOGUE_REGISTERS = 16  # in addition to the accumulators; with two terms, a st
 NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), Operands(2, study=True)
 
 TAKES_PADDING = ("padding", "bias", "ReLU")
+TAKES_PLACES = (*TAKES_PADDING, "residual", "slice")
 TAKES_ALL = tuple(FEATURES)
 
 

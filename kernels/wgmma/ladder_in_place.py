@@ -15,7 +15,7 @@ from alexconv.kernels.wgmma.ladder import (
     NATIVE,
     OWN_CHANNELS,
     STAGES,
-    TAKES_PADDING,
+    TAKES_PLACES,
     beyond_plane,
     prepare_native,
     tiles_block,
@@ -177,7 +177,7 @@ IN_PLACE_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=(*TAKES_PADDING, "groups"),
+        takes=(*TAKES_PLACES, "groups"),
         time=Time(busy, values(HALF, HALF), tiles=TILE_SIZES),
     ),
 )

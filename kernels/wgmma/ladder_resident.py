@@ -12,7 +12,7 @@ from alexconv.kernels.wgmma.ladder import (
     EXPONENTS,
     GRID_BLOCKS,
     MBARRIER_BYTES,
-    TAKES_PADDING,
+    TAKES_PLACES,
     WARPGROUP,
     beyond_plane,
     epilogue_bytes,
@@ -145,7 +145,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         products=PRODUCTS,
-        takes=TAKES_PADDING,
+        takes=TAKES_PLACES,
         time=RESIDENT_TIME,
     ),
 )

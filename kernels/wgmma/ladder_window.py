@@ -28,7 +28,7 @@ from alexconv.kernels.wgmma.ladder import (
     NATIVE_FULL_RANGE,
     STAGES,
     STUDY,
-    TAKES_PADDING,
+    TAKES_PLACES,
     Operands,
     block_input,
     epilogue_bytes,
@@ -182,7 +182,7 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=(*TAKES_PADDING, "groups"),
+        takes=(*TAKES_PLACES, "groups"),
         time=from_windows(2),
     ),
     Rung(
@@ -207,7 +207,7 @@ WINDOW_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=(*TAKES_PADDING, "groups"),
+        takes=(*TAKES_PLACES, "groups"),
         time=from_windows(4),
     ),
 )

@@ -15,9 +15,9 @@ template <class Where, class Others = NoOthers>
 struct NativeEpilogue {
     static constexpr int BYTES = CHUNK;  // of shared memory: none, but an array cannot be empty
 
-    __half* y;  // [N][E][F][M]
+    __half* y;  // [N][E][F][Y_CHANNELS]
     Where where;
-    const __half* bias;  // [M]
+    Addends<__half> added;
     Others own = {};
 
     // A thread stores chunks of eight filters.  Their bias comes in pairs: a lane has the tile's pair with its number,
@@ -39,7 +39,7 @@ struct NativeEpilogue {
             for (int i = 0; i < OWN_PAIRS; ++i) {
                 // Clamped: the bias ends at the last filter, beyond which nothing is stored.
                 const int filter = min(first_filter + 2 * int(i * LANES + threadIdx.x % LANES), M - 2);
-                found.bias[i] = load_now(reinterpret_cast<const int*>(bias + filter));
+                found.bias[i] = load_now(reinterpret_cast<const int*>(added.bias + filter));
             }
         return found;
     }
@@ -69,9 +69,10 @@ struct NativeEpilogue {
             const int pixel = where.pixel(row);
             if (pixel < 0) continue;
 #pragma unroll 1
-            for (int filter = first_filter + threadIdx.x % LANES; filter < end_filter; filter += LANES)
-                y[(size_t)pixel * M + filter] =
-                    __float2half_rn(with_bias_and_relu(own.sum(pixel, filter), bias, filter));
+            for (int filter = first_filter + threadIdx.x % LANES; filter < end_filter; filter += LANES) {
+                const size_t place = (size_t)pixel * Y_CHANNELS + filter;
+                y[place] = __float2half_rn(added.finished(own.sum(pixel, filter), filter, place));
+            }
         }
     }
 
@@ -86,12 +87,15 @@ struct NativeEpilogue {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int pixel = where.pixel(row + 8 * half);
-            __half* const out = y + (size_t)pixel * M;
+            const size_t of_pixel = (size_t)pixel * Y_CHANNELS;
+            __half* const out = y + of_pixel;
             if constexpr (CHUNKS) {
 #pragma unroll
                 for (int group = 0; group < ACCUMULATORS / 16; ++group) {  // of four j
-                    const BiasOfFour added = bias_of(rows, across, group, quarter);
-                    const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter, added);
+                    AddendsOfFour of_four = bias_of(rows, across, group, quarter);
+                    const int first = first_filter + group * 4 * CHUNK;
+                    if (pixel >= 0) add_residual(of_four, of_pixel + first, end_filter - first, quarter);
+                    const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter, of_four);
                     const int filter = first_filter + (group * 4 + quarter) * CHUNK;
                     if (pixel >= 0 && filter < end_filter) *reinterpret_cast<Chunk*>(out + filter) = chunk;
                 }
@@ -101,42 +105,57 @@ struct NativeEpilogue {
                     const int filter = first_filter + i / 2 * 8 + quarter * 2 + i % 2;
                     const float value = accumulators[i / 2 * 4 + 2 * half + i % 2];
                     if (pixel >= 0 && filter < end_filter)
-                        out[filter] = __float2half_rn(with_bias_and_relu(value, bias, filter));
+                        out[filter] = __float2half_rn(added.finished(value, filter, of_pixel + filter));
                 }
             }
         }
     }
 
-    // The bias of a thread's pairs of a group, of accumulators that begin `across` filters after the tile's first.
-    struct BiasOfFour {
+    // What is added to a thread's pairs of a group.
+    struct AddendsOfFour {
         float of[4][2];
     };
 
-    static __device__ __forceinline__ BiasOfFour bias_of(const Rows& rows, int across, int group, int quarter)
+    // Their bias, of accumulators that begin `across` filters after the tile's first.
+    static __device__ __forceinline__ AddendsOfFour bias_of(const Rows& rows, int across, int group, int quarter)
     {
-        BiasOfFour added = {};
+        AddendsOfFour of_four = {};
         if constexpr (PAIRS)
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 const int first = across / 2 + (group * 4 + j) * 4;  // pair of the first quarter
                 const int bits = __shfl_sync(0xffffffff, rows.bias[first / LANES], first % LANES + quarter);
                 const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&bits));
-                added.of[j][0] = pair.x, added.of[j][1] = pair.y;
+                of_four.of[j][0] = pair.x, of_four.of[j][1] = pair.y;
             }
-        return added;
+        return of_four;
+    }
+
+    // Adds the residual, given the place of the group's first filter in y and the filters from there on.
+    __device__ __forceinline__ void add_residual(AddendsOfFour& of_four, size_t place, int filters, int quarter) const
+    {
+        if constexpr (HAS_RESIDUAL)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const int filter = j * CHUNK + quarter * 2;
+                if (filter >= filters) continue;
+                const int bits = __ldg(reinterpret_cast<const int*>(added.residual + place + filter));
+                const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&bits));
+                of_four.of[j][0] += pair.x, of_four.of[j][1] += pair.y;
+            }
     }
 
     // The complete chunk of one j of four, that with the number of the thread's quarter: in round k a thread passes its
     // pair of j = quarter ^ k to the thread of that quarter.
     static __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group,
-                                                           int half, int quarter, const BiasOfFour& added)
+                                                           int half, int quarter, const AddendsOfFour& of_four)
     {
         unsigned pairs[4];  // of this thread: one for each j
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int i = (group * 4 + j) * 4 + 2 * half;
-            const __half2 pair = __floats2half2_rn(with_bias_and_relu(accumulators[i], added.of[j], 0),
-                                                   with_bias_and_relu(accumulators[i + 1], added.of[j], 1));
+            const __half2 pair = __floats2half2_rn(output(accumulators[i], of_four.of[j][0]),
+                                                   output(accumulators[i + 1], of_four.of[j][1]));
             pairs[j] = *reinterpret_cast<const unsigned*>(&pair);
         }
         unsigned row[4];  // of the j that this thread stores: one pair from each of the four
@@ -147,6 +166,12 @@ struct NativeEpilogue {
             put(row, other, given);
         }
         return {{row[0], row[1], row[2], row[3]}};
+    }
+
+    static __device__ __forceinline__ float output(float sum, float addend)
+    {
+        if constexpr (PAIRS || HAS_RESIDUAL) sum += addend;
+        return activated(sum);
     }
 
     // Registers cannot be indexed at run time: these select by comparison.

@@ -13,8 +13,8 @@
 struct NativeArrays {
     const __half* x;        // [N][H][W][C]
     const __half* filters;  // [M][BLOCKED_R][BLOCKED_S][BLOCKED_C]
-    __half* y;              // [N][E][F][M]
-    const __half* bias;     // [M]
+    __half* y;              // [N][E][F][Y_CHANNELS]
+    Addends<__half> added;
 
     // Row and column are those of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
@@ -32,7 +32,8 @@ struct NativeArrays {
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
     {
-        y[((size_t)n * (E * F) + pixel) * M + m] = __float2half_rn(with_bias_and_relu(value, bias, m));
+        const size_t place = ((size_t)n * (E * F) + pixel) * Y_CHANNELS + m;
+        y[place] = __float2half_rn(added.finished(value, m, place));
     }
 };
 
@@ -40,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const __half* __restrict__ x,        // [N][H][W][C]
                        const __half* __restrict__ filters,  // [M][BLOCKED_R][BLOCKED_S][BLOCKED_C]
                        const int* __restrict__ infinite,    // [N][SLICES][TILES]
-                       __half* __restrict__ y               // [N][E][F][M]
-                       BIAS_PARAMETER(__half))              // [M]
+                       __half* __restrict__ y               // [N][E][F][Y_CHANNELS]
+                       EPILOGUE_PARAMETERS(__half))         // [M]; as y
 {
     constexpr int COUNT = BlockedTile<1>::SLICES * BlockedTile<1>::TILES;
     wait_for_primary_launches();  // which find infinities and write the other outputs
@@ -51,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
         for (int i = threadIdx.x; i < COUNT; i += FULL_THREADS) any |= infinite[(size_t)n * COUNT + i] != 0;
         if (!__syncthreads_or(any)) return;
         for (int tile = blockIdx.x; tile < FULL_DOWN * FULL_PIXEL_TILES; tile += gridDim.x)
-            compute_tile_in_full_range(NativeArrays{x, filters, y, BIAS}, n, full_filter(tile % FULL_DOWN),
+            compute_tile_in_full_range(NativeArrays{x, filters, y, ADDENDS(__half)}, n, full_filter(tile % FULL_DOWN),
                                        tile / FULL_DOWN * FULL_TILE);
     }
 }

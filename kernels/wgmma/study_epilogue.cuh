@@ -18,14 +18,14 @@ constexpr int SKEW = 4;  // floats of padding per filter: a row's four threads w
 // Where a row's outputs go, and their factor: two powers of two, with the filter's applied between them, so that no
 // product leaves a float's range unless the output does.
 struct OutputRow {
-    float* plane;  // of filter 0; null where the row is no output
+    long long plane;  // its place in y in the plane of filter 0; negative where the row is no output
     float first, second;
 
-    __device__ __forceinline__ void find(float* y, const int* exponents, int pixel)
+    __device__ __forceinline__ void find(const int* exponents, int pixel)
     {
         const int n = pixel < 0 ? 0 : pixel / PIXELS;
         const int exponent = -load_now(exponents + n);
-        plane = pixel < 0 ? nullptr : y + (size_t)n * M * PIXELS + pixel % PIXELS;
+        plane = pixel < 0 ? -1 : (long long)n * Y_CHANNELS * PIXELS + pixel % PIXELS;
         first = power_of_two(exponent / 2);
         second = power_of_two(exponent - exponent / 2);
     }
@@ -33,15 +33,18 @@ struct OutputRow {
     // Stores this row's output of each `step`-th filter from `filter` on, up to `end`, given the filters' factors and
     // biases.
     template <int count>
-    __device__ __forceinline__ void store(const float (&sums)[count], const float (&factors)[count],
-                                          const float (&biases)[count], int filter, int step, int end) const
+    __device__ __forceinline__ void store(float* y, const Addends<float>& added, const float (&sums)[count],
+                                          const float (&factors)[count], const float (&biases)[count], int filter,
+                                          int step, int end) const
     {
-        if (!plane) return;
+        if (plane < 0) return;
 #pragma unroll
         for (int i = 0; i < count; ++i)
-            if (PRODUCT_M % TILE_FILTERS == 0 || filter + i * step < end)
-                plane[(size_t)(filter + i * step) * PIXELS] =
-                    with_bias_and_relu(sums[i] * first * factors[i] * second, biases, i);
+            if (PRODUCT_M % TILE_FILTERS == 0 || filter + i * step < end) {
+                const size_t place = plane + (size_t)(filter + i * step) * PIXELS;
+                const float sum = sums[i] * first * factors[i] * second;
+                y[place] = added.activated_at(place, HAS_BIAS ? sum + biases[i] : sum);
+            }
     }
 };
 
@@ -66,11 +69,11 @@ struct StudyEpilogue {
     static constexpr int BYTES = CONSUMERS * BUFFERS * FILTERS * PITCH * sizeof(float);
     static_assert(TILE_FILTERS % (BUFFERS * FILTERS) == 0);
 
-    float* y;                    // [N][M][E][F]
+    float* y;                     // [N][Y_CHANNELS][E][F]
     const int* exponents;         // [N]: of the inputs' powers of two
     const int* filter_exponents;  // [M]
     Where where;
-    const float* bias;  // [M]
+    Addends<float> added;
 
     // A thread's two rows of each wgmma, and the factors and biases of the filters with the thread's number in the
     // tile, or WARPGROUP more.  Loaded before the products: after a tile's stores a load would wait long.
@@ -88,14 +91,14 @@ struct StudyEpilogue {
         for (int i = 0; i * WARPGROUP < TILE_FILTERS; ++i) {
             const int filter = first_filter + i * WARPGROUP + threadIdx.x % WARPGROUP;
             found.factors[i] = power_of_two(-load_now(filter_exponents + min(filter, M - 1)));
-            if constexpr (HAS_BIAS) found.biases[i] = bias[min(filter, M - 1)];
+            if constexpr (HAS_BIAS) found.biases[i] = added.bias[min(filter, M - 1)];
         }
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = first_row + u * WGMMA_ROWS + half * LANES + threadIdx.x % LANES;
-                found.rows[u][half].find(y, exponents, where.pixel(row));
+                found.rows[u][half].find(exponents, where.pixel(row));
             }
         return found;
     }
@@ -140,8 +143,8 @@ struct StudyEpilogue {
                 write_factors(found, group + 1, next);
             }
             const int filter = first_filter + group * FILTERS + warp;
-            low.store(of_low, factors, biases, filter, WARPS, end_of_product(first_filter));
-            high.store(of_high, factors, biases, filter, WARPS, end_of_product(first_filter));
+            low.store(y, added, of_low, factors, biases, filter, WARPS, end_of_product(first_filter));
+            high.store(y, added, of_high, factors, biases, filter, WARPS, end_of_product(first_filter));
         }
     }
 

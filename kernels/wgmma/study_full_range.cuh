@@ -11,11 +11,11 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
                        const float* __restrict__ full_filters,    // [C * R * S][M]
                        const int* __restrict__ exponents,         // [N]
                        const int* __restrict__ filter_exponents,  // [M]
-                       float* __restrict__ y,                     // [N][M][E][F]
-                       long long N BIAS_PARAMETER(float))         // [M]
+                       float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
+                       long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     wait_for_primary_launches();  // which write the exponents and the other outputs
-    compute_in_full_range(StudyArrays{x, full_filters, y, BIAS}, exponents, filter_exponents, int(N));
+    compute_in_full_range(StudyArrays{x, full_filters, y, ADDENDS(float)}, exponents, filter_exponents, int(N));
 }
 
 ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);

@@ -33,13 +33,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const TensorMap* filter_map,  // of filters
              float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
              unsigned* arrived,            // [tiles][TILE_WARPS]
-             float* __restrict__ y,        // [N][E][F][M]
-             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(float))  // [M]
+             float* __restrict__ y,        // [N][E][F][Y_CHANNELS]
+             long long N GROUP_PARAMETERS(Own) EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     multiply_floats<FloatProblem, RoundToTf32>(pixel_map, FilterMaps<1>{{filter_map}},
                                                SplitKTiles<FloatProblem>(N),
-                                               Epilogue{y, BIAS, int(N), {partial, arrived}, {}, OWN_CHANNELS});
+                                               Epilogue{y, ADDENDS(float), int(N), {partial, arrived}, {}, OWN_CHANNELS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

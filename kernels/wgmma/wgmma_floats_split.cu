@@ -33,8 +33,8 @@ struct FilterExponents {
 struct FloatArrays {
     const float* x;             // [N][H][W][C]
     const float* full_filters;  // [GROUP_C * R * S][M]
-    float* y;                   // [N][E][F][M]
-    const float* bias;          // [M]
+    float* y;                   // [N][E][F][Y_CHANNELS]
+    Addends<float> added;
 
     // Row and column are those of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
@@ -50,7 +50,8 @@ struct FloatArrays {
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
     {
-        y[((size_t)n * PIXELS + pixel) * M + m] = with_bias_and_relu(value, bias, m);
+        const size_t place = ((size_t)n * PIXELS + pixel) * Y_CHANNELS + m;
+        y[place] = added.finished(value, m, place);
     }
 };
 
@@ -72,13 +73,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              int* __restrict__ refused,                 // [N]
              float4* partial,                           // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
              unsigned* arrived,                         // [tiles][TILE_WARPS]
-             float* __restrict__ y,                     // [N][E][F][M]
-             long long N BIAS_PARAMETER(float))         // [M]
+             float* __restrict__ y,                     // [N][E][F][Y_CHANNELS]
+             long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     multiply_floats<FloatProblem, SplitIntoTf32>(
         pixel_map, FilterMaps<2>{{filter_hi_map, filter_lo_map}}, SplitKTiles<FloatProblem>(N),
-        FloatEpilogue<FilterExponents>{y, BIAS, int(N), {partial, arrived}, {filter_exponents, refused}});
+        FloatEpilogue<FilterExponents>{y, ADDENDS(float), int(N), {partial, arrived}, {filter_exponents, refused}});
 }
 
 // The last block to finish clears `refused`, and `finished` wraps to zero: both are ready for the next launch.
@@ -88,8 +89,8 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
                        int* refused,                              // [N]
                        const int* __restrict__ filter_exponents,  // [M]
                        unsigned* finished,                        // [1]: blocks, from all ones or gridDim.x - 1
-                       float* __restrict__ y,                     // [N][E][F][M]
-                       long long N BIAS_PARAMETER(float))         // [M]
+                       float* __restrict__ y,                     // [N][E][F][Y_CHANNELS]
+                       long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     wait_for_primary_launches();  // which write `refused` and the other outputs
     if (!any_without_exponent(refused, filter_exponents, int(N))) return;
@@ -98,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
         const int n = tile / (FULL_DOWN * FULL_PIXEL_TILES), m = full_filter(tile % FULL_DOWN);
         const bool of_filter = m + own < end_of_group(m) && filter_exponents[m + own] == NO_EXPONENT;
         if (__syncthreads_or(refused[n] == NO_EXPONENT || of_filter))
-            compute_tile_in_full_range(FloatArrays{x, full_filters, y, BIAS}, n, m,
+            compute_tile_in_full_range(FloatArrays{x, full_filters, y, ADDENDS(float)}, n, m,
                                        tile / FULL_DOWN % FULL_PIXEL_TILES * FULL_TILE);
     }
     __syncthreads();  // all threads have read `refused` before the block counts as finished

@@ -31,14 +31,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters [M][R][S][C]
-             __half* __restrict__ y,       // [N][E][F][M]
-             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(__half))         // [M]
+             __half* __restrict__ y,       // [N][E][F][Y_CHANNELS]
+             long long N GROUP_PARAMETERS(Own) EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which may write x
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
                                                             PersistentTiles<BlockedProblem>(N),
-                                                            Epilogue{y, {int(N)}, BIAS, OWN_CHANNELS});
+                                                            Epilogue{y, {int(N)}, ADDENDS(__half), OWN_CHANNELS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

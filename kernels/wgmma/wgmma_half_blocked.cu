@@ -36,14 +36,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of pixels
              const TensorMap* filter_map,  // of filters
-             __half* __restrict__ y,       // [N][E][F][M]
-             long long N BIAS_PARAMETER(__half))         // [M]
+             __half* __restrict__ y,       // [N][E][F][Y_CHANNELS]
+             long long N EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
                                                             PersistentTiles<BlockedProblem>(N),
-                                                            NativeEpilogue<EveryRow>{y, {int(N)}, BIAS});
+                                                            NativeEpilogue<EveryRow>{y, {int(N)}, ADDENDS(__half)});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

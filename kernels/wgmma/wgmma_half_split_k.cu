@@ -36,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const TensorMap* filter_map,  // of filters [M][R][S][C]
              float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
              unsigned* arrived,            // [tiles][TILE_WARPS]
-             __half* __restrict__ y,       // [N][E][F][M]
-             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(__half))  // [M]
+             __half* __restrict__ y,       // [N][E][F][Y_CHANNELS]
+             long long N GROUP_PARAMETERS(Own) EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     constexpr bool FILTERS_FIRST = true;
     multiply_tiles<BlockedProblem, AccumulateInTensorCores, FILTERS_FIRST>(
         OperandMaps<1>{{pixel_map}, {filter_map}}, SplitKTiles<BlockedProblem>(N),
-        SplitKEpilogue<Epilogue>{{y, {int(N)}, BIAS, OWN_CHANNELS}, {partial, arrived}});
+        SplitKEpilogue<Epilogue>{{y, {int(N)}, ADDENDS(__half), OWN_CHANNELS}, {partial, arrived}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -25,14 +25,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const TensorMap* filter_map,              // of filters
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
-             float* __restrict__ y,                     // [N][M][E][F]
-             long long N BIAS_PARAMETER(float))          // [M]
+             float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
+             long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(
         OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
-        StudyEpilogue<EveryRow>{y, exponents, filter_exponents, {int(N)}, BIAS});
+        StudyEpilogue<EveryRow>{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -60,13 +60,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const __half* __restrict__ filters,       // [STAGES_OF_TILE][BLOCKED_S] slices
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
-             float* __restrict__ y,                     // [N][M][E][F]
-             long long N BIAS_PARAMETER(float))          // [M]
+             float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
+             long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     const __half* const terms[] = {pixels_hi, pixels_lo};
-    multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponents, {int(N)}, BIAS});
+    multiply_resident(terms, filters, N,
+                      StudyEpilogue<ResidentPositions>{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

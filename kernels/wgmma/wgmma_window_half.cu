@@ -39,11 +39,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* position_map,  // of pixels
              const TensorMap* tap_map,       // of filters
-             __half* __restrict__ y,         // [N][E][F][M]
-             long long N BIAS_PARAMETER(__half))         // [M]
+             __half* __restrict__ y,         // [N][E][F][Y_CHANNELS]
+             long long N EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
     allow_dependent_launch();
-    multiply_windows<WindowTensorCores>(position_map, tap_map, N, NativeEpilogue<OutputPositions>{y, {int(N)}, BIAS});
+    multiply_windows<WindowTensorCores>(position_map, tap_map, N,
+                                        NativeEpilogue<OutputPositions>{y, {int(N)}, ADDENDS(__half)});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -36,15 +36,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* position_map,  // of x [N][H][W][C]
              const TensorMap* filter_map,    // of filters
-             __half* __restrict__ y,         // [N][E][F][M]
-             long long N GROUP_PARAMETERS(Own) BIAS_PARAMETER(__half))  // [M]
+             __half* __restrict__ y,         // [N][E][F][Y_CHANNELS]
+             long long N GROUP_PARAMETERS(Own) EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {
         prefetch_tensor_map(position_map);
         prefetch_tensor_map(filter_map);
     }
-    multiply_in_place(position_map, filter_map, N, Epilogue{y, {int(N)}, BIAS, OWN_CHANNELS});
+    multiply_in_place(position_map, filter_map, N, Epilogue{y, {int(N)}, ADDENDS(__half), OWN_CHANNELS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

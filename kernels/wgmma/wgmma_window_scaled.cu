@@ -27,12 +27,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const TensorMap* tap_map,                 // of filters
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
-             float* __restrict__ y,                     // [N][M][E][F]
-             long long N BIAS_PARAMETER(float))          // [M]
+             float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
+             long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     multiply_windows<WindowPromoted>(position_map, tap_map, N,
-                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponents, {int(N)}, BIAS});
+                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -9,11 +9,10 @@ from alexconv.kernels.geometry import AMPERE, FLOAT, PORTABLE_SHARED, beyond_sha
 from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, tile_columns, tile_rows
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
-from alexconv.shapes import FEATURES, WGRAD
+from alexconv.shapes import CONVOLUTION_FEATURES, WGRAD
 
 THREADS = 256  # of a block whose threads have a weight each
-ANY_LAYER = tuple(name for name in FEATURES if name not in ("bias", "ReLU"))
-UNGROUPED = tuple(name for name in ANY_LAYER if name != "groups")
+UNGROUPED = tuple(name for name in CONVOLUTION_FEATURES if name != "groups")
 
 
 def weights(p: Problem) -> int:
@@ -222,7 +221,7 @@ def mma(name: str, alias: str, idea: str, parent: str, products: int, precision:
             slices_constant(mma_tiles, PARTIAL_PIXELS_OF_TERMS[products]),
         ),
         scratch=(partial(lambda p: p["SLICES"]),),
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
         precision=precision,
         min_capability=AMPERE,
@@ -240,7 +239,7 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         parent=None,
         file="wgrad/wgrad_direct.cu",
         launches=(Launch("wgrad_direct", ("x", "dy", "dw", BATCH), weights_grid, weights_block),),
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         cpu_order=1,
         direction=WGRAD,
     ),
@@ -262,7 +261,7 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         constants=(ROWS,),
         scratch=(partial(row_slices),),
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
     ),
     Rung(
@@ -284,7 +283,7 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         constants=(images_constant(lambda p: weights_grid(p)[0]),),
         order_varies=True,
         atomic_additions=image_slices,
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
     ),
     Rung(
@@ -359,7 +358,7 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         constants=IGEMM_CONSTANTS,
         scratch=(partial(lambda p: p["SLICES"]),),
-        takes=ANY_LAYER,
+        takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
     ),
     mma(

@@ -161,7 +161,7 @@ def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) 
         rung = each.choice.rung
         facts: Record = {"rung": rung.name, "layout": rung.layout, "constants": dict(each.choice.constants)}
         facts |= {"us": each.choice.us, "measured": each.choice.measured, "copies_us": each.copies}
-        force(Route(key_of(each, case.N), each.finish))
+        force(Route(key_of(each, case.N), each.rest))
         layer = bench.alexconv.Conv2d(
             w.contiguous(), conv.strides, conv.padding, case.precision, dilation=conv.dilation, groups=conv.groups
         )

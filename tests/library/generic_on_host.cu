@@ -13,4 +13,7 @@ extern "C" __global__ void each_at(const Element* x, const Element* w, const Ele
     convolve_each(x, w, bias, y, *shape);
 }
 
-extern "C" __global__ void finish_at(const Element* bias, Element* y, const Shape* shape) { finish(bias, y, *shape); }
+extern "C" __global__ void finish_at(const Element* bias, const Element* residual, Element* y, const Shape* shape)
+{
+    finish(bias, residual, y, *shape);
+}

@@ -71,16 +71,28 @@ def test_every_shape_matches_the_reference(module, name, last):
     assert error.passes(PRECISIONS["fp16" if dtype == np.float16 else "fp32"].tolerance(conv.K)), error
 
 
-def test_bias_and_relu_are_applied_to_outputs(module):
+def test_bias_residual_and_relu_are_applied_to_outputs(module):
     kernels, dtype = module
     conv = replace(SHAPES["one-tap"], bias=True)
     y = np.random.default_rng(0).uniform(-1, 1, conv.y_shape(2)).astype(dtype)
     y[0, 0, 0, 0] = np.nan
     bias = np.linspace(-1, 1, conv.M).astype(dtype)
     memory = on_host(y)
-    launch(kernels, generic.finish(conv, 2, view(y, "y").descriptor), [on_host(bias), memory])
-    expected = np.maximum(y.astype("f4") + bias.astype("f4")[:, None, None], 0).astype(dtype)
-    np.testing.assert_array_equal(memory.array(dtype, y.shape), expected)
+    residual = np.random.default_rng(1).uniform(-1, 1, y.shape).astype(dtype).transpose(0, 1, 3, 2)
+    lying = view(y, "y").descriptor, view(residual, "residual").descriptor
+    launch(kernels, generic.finish(conv, 2, *lying), [on_host(bias), on_host(residual.transpose(0, 1, 3, 2)), memory])
+    summed = y.astype("f4") + residual.astype("f4") + bias.astype("f4")[:, None, None]
+    np.testing.assert_array_equal(memory.array(dtype, y.shape), np.maximum(summed, 0).astype(dtype))
+
+
+def test_silu_is_applied_to_outputs(module):
+    kernels, dtype = module
+    conv, y = Conv(4, 6, 6, 9, 1, 1, 2, silu=True), np.linspace(-90, 20, 2 * 9 * 3 * 3).astype(dtype)
+    y = y.reshape(2, 9, 3, 3)
+    memory, lying = on_host(y), view(y, "y").descriptor
+    launch(kernels, generic.finish(conv, 2, lying, lying), [0, 0, memory])
+    expected = (y / (1 + np.exp(-y.astype("f8")))).astype(dtype)
+    np.testing.assert_allclose(memory.array(dtype, y.shape), expected, rtol=1e-3 if dtype == "f2" else 1e-5, atol=1e-30)
 
 
 COPIES = {"copy_elements": "elements_at", "copy_transposed": "transposed_at"}
