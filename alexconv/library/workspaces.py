@@ -445,6 +445,11 @@ class Gpu:
                 building = self._building[path] = COMPILERS.submit(executor.build, bound)
         return building
 
+    def compilations(self) -> list["Future[None]"]:
+        """Those in the background that have not been used yet."""
+        with self.lock:
+            return list(self._building.values())
+
     def _planned(self, key: WorkspaceKey) -> tuple[Plan, WorkspaceKey]:
         """The plan, and the key, with no array in place where pieces would not be aligned."""
         rung, conv = key.rung, key.conv

@@ -104,6 +104,46 @@ def case(torch, precision, number):
     return x, w, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}, relu
 
 
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+@pytest.mark.parametrize("alone", [True, False], ids=["generic.cu", "rungs"])
+def test_residuals_and_slices_of_channels(torch, waiting, monkeypatch, precision, alone):
+    """Channels 32 to 96 of 160, with a residual that lies as they do and one that does not, in each order of memory."""
+    if alone:
+        monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
+    shape, filters, dtype = (3, 64, 14, 14), (64, 64, 3, 3), TORCHS[precision]
+    x, w, bias = (uniform(torch, size, dtype, 11) for size in (shape, filters, filters[:1]))
+    whole = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), padding=1)
+    for kind in (torch.contiguous_format, torch.channels_last):
+        x = x.contiguous(memory_format=kind)
+        for other in (torch.contiguous_format, torch.channels_last):
+            array = torch.full((3, 160, 14, 14), 7.0, dtype=getattr(torch, dtype), device="cuda")
+            array = array.contiguous(memory_format=kind)
+            z = uniform(torch, (3, 160, 14, 14), dtype, 12).contiguous(memory_format=other)
+            out, residual = array[:, 32:96], z[:, 32:96]
+            layer = alexconv.Conv2d(w, padding=1, precision=precision, bias=bias, activation="relu")
+            for _ in range(2):
+                assert layer(x, out, residual) is out
+            exact = torch.relu(whole + residual.double())
+            scale = 64**0.5 * 3 * w.double().flatten(1).norm(dim=1)[None, :, None, None] + 1
+            error = float(((out.double() - exact).abs() / scale).max())
+            assert error <= PRECISIONS[precision].tolerance(w[0].numel())
+            assert (array[:, :32] == 7).all() and (array[:, 96:] == 7).all()
+
+
+@pytest.mark.parametrize("name", ["googlenet", "resnet18", "densenet121", "mobilenet_v2", "efficientnet_b0"])
+def test_a_patched_network_of_torchvision_computes_what_it_did(torch, waiting, name):
+    models = pytest.importorskip("torchvision").models
+    torch.manual_seed(0)
+    model = models.get_model(name, weights=None, **({"aux_logits": False} if name == "googlenet" else {}))
+    model = model.eval().cuda().to(memory_format=torch.channels_last)
+    x = uniform(torch, (2, 3, 64, 64)).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected = copy.deepcopy(model).double()(x.double())
+        alexconv.patch(model, fuse=True, say=str)
+        y = model(x)
+    assert float((y - expected).abs().max() / expected.abs().max()) < 1e-4
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_with_every_feature(torch, precision, monkeypatch):
     """On the kernel that takes every shape; test_cuda_library.py tests the rungs."""

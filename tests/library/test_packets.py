@@ -27,6 +27,7 @@ from alexconv.tune.measured import Request
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
 SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch
+OF_A_SLICE = 512 * 169, 169, 13, 1  # strides, in an array of 512 channels
 LARGE = {"x": (128, 256, 15, 15), "w": (384, 256, 3, 3)}  # for one with launches that prepare the input
 
 
@@ -50,6 +51,11 @@ def machine(driver, monkeypatch, torch):
 
 def layer_of(sizes, **given):
     return alexconv.Conv2d(Tensor(sizes["w"], W), **given)
+
+
+def lying(strides, address):
+    """An output of SMALL's layer, without padding in memory, or an array like it."""
+    return Tensor((1, 384, 13, 13), address, strides=strides)
 
 
 def on_device(shape, address, stream):
@@ -105,6 +111,27 @@ def test_a_rung_that_takes_padding_bias_and_relu_is_alone(machine):
     y = layer(x)
     (launch,) = machine.launched()
     assert launch.entry == "mma_split" and {X, y.address} <= set(launch.words)
+
+
+def test_a_residual_and_a_slice_of_channels_reach_the_rung(machine):
+    layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
+    x, out, residual = Tensor((1, 256, 13, 13), X), lying(OF_A_SLICE, 6 << 40), lying(OF_A_SLICE, 7 << 40)
+    layer(x, out, residual), machine.launched()
+    for moved in (0, 1 << 30):
+        layer(x, lying(OF_A_SLICE, out.address + moved), lying(OF_A_SLICE, residual.address + moved))
+        (launch,) = machine.launched()
+        assert launch.entry == "mma_split" and {X, out.address + moved} <= set(launch.words)
+        assert launch.words[-1] == residual.address + moved
+
+
+def test_a_residual_in_another_order_is_added_after_the_rung(machine):
+    layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu6")
+    x, residual = Tensor((1, 256, 13, 13), X), lying((384 * 169, 1, 384 * 13, 384), 7 << 40)
+    layer(x, None, residual), machine.launched()
+    y = layer(x, None, residual)
+    multiply, finish = machine.launched()
+    assert (multiply.entry, finish.entry) == ("mma_split", "finish")
+    assert finish.words[:3] == [0, residual.address, y.address] and y.address in multiply.words
 
 
 def test_for_other_rungs_padding_is_copied_and_bias_and_relu_finish(machine, cache):
