@@ -64,7 +64,7 @@ def bias_gradient(dy: Any, terms: Terms) -> Any:
     sums, device = dy.new_empty(dy.shape[1]), devices.gpu(dy_view.descriptor.device)
     with device.lock, device.current():
         packet = sums_operation().packet(device, sums_of(dy_view.descriptor), dy_view.stream)
-        packet.enqueue((dy_view.address, sums.data_ptr(), 0, 0))
+        packet.enqueue((dy_view.address, sums.data_ptr(), 0, 0, 0))
     return sums
 
 
@@ -149,7 +149,7 @@ def enqueued(device: Gpu, call: Call, x: Any, x_view: View, w_view: View) -> Any
     operation = operation_of(
         terms.stride, terms.padding, terms.precision, terms.layout, "auto", None, terms.dilation, terms.groups
     )
-    operation.packet(device, call, x_view.stream).enqueue((x_view.address, address, w_view.address, 0))
+    operation.packet(device, call, x_view.stream).enqueue((x_view.address, address, 0, w_view.address, 0))
     return y
 
 

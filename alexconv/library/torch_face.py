@@ -116,6 +116,9 @@ def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
     return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
 
+FOLLOWERS = torch.nn.BatchNorm2d, torch.nn.ReLU, torch.nn.ReLU6, torch.nn.SiLU  # named where they are left
+
+
 @dataclass(frozen=True)
 class Patched:
     """The result of ``patch``: names of the layers replaced, and of those left, with the reason.
@@ -176,16 +179,17 @@ def patch(
         if id(layer) not in replacements:
             replacements[id(layer)] = PatchedConv2d(layer, precision, norms.get(layer)).train(layer.training)
         setattr(owner, attribute, replacements[id(layer)])
-    fused = replace_by_identity(model, set(norms.values()))
+    fused, remaining = replace_by_identity(model, set(norms.values())), set()
     if graph is not None:
         rewriting = Rewriting(graph, model, PatchedConv2d)
         rewriting.rewrite()
         rewriting.install()
         fused += rewriting.fused
+        remaining = rewriting.called_modules()
     unfused = [
         (name, why)
         for name, module in model.named_modules()
-        if fuse and name not in fused and isinstance(module, torch.nn.BatchNorm2d | torch.nn.ReLU)
+        if fuse and (name in remaining or name not in fused) and isinstance(module, FOLLOWERS)
     ]
     result = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused))
     say(str(result))

@@ -116,6 +116,10 @@ class Rewriting:
         """Makes the graph the model's ``forward``."""
         vars(self.model)["forward"] = torch.fx.GraphModule(self.model, self.graph).forward
 
+    def called_modules(self) -> set[str]:
+        """The names of the modules that the graph calls."""
+        return {str(node.target) for node in self.graph.nodes if node.op == "call_module"}
+
     def _is_layer(self, module: nn.Module | None) -> bool:
         return isinstance(module, self.patched)
 
@@ -138,7 +142,11 @@ class Rewriting:
             nothing = self._kind(node) in NOTHING_IN_EVALUATION
             if getattr(node.target, "__name__", "") == STOCHASTIC_DEPTH:
                 nothing = not (node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True))
-            if nothing:
+            parts: Any = node.args[0] if self._kind(node) in CONCATENATIONS and node.args else ()
+            if len(parts) == 1 and not any(map(self._changed, (parts[0], node))):
+                node.replace_all_uses_with(parts[0])
+                self.graph.erase_node(node)
+            elif nothing:
                 node.replace_all_uses_with(node.args[0])
                 self.graph.erase_node(node)
 

@@ -1,5 +1,7 @@
 """Interfaces beyond ``conv2d``: ONNX's Conv, torch's own cases, features on the host, torch's operator if installed."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -289,11 +291,12 @@ def test_batch_norms_and_relus_are_computed_with_the_convolutions_before_them(to
     expected = model(x).detach()
     found = alexconv.patch(model, fuse=True, say=said.append)
     assert found.replaced == ("0", "3.first", "3.second", "4") and found.left == ()
-    assert found.fused == ("1", "2", "3.norm", "3.last", "5")
+    assert found.fused == ("1", "3.norm", "3.last", "2", "3.relu", "5")
     reason = "does not only follow replaced convolutions"
-    assert found.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))
-    assert said == [str(found)] and "5 batch norms and ReLUs computed with them, 3 left alone" in said[0]
-    assert type(model[1]) is type(model[5]) is torch.nn.Identity and "activation=relu" in repr(model[0])
+    assert found.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))  # one of ReLU's calls
+    what = "batch norms, activations, additions and concatenations"
+    assert said == [str(found)] and f"6 {what} computed with them, 3 left alone" in said[0]
+    assert type(model[1]) is torch.nn.Identity and type(model[5]) is torch.nn.ReLU
     for context in (torch.no_grad(), torch.enable_grad()):
         with context:
             torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
@@ -327,6 +330,49 @@ def test_layers_that_cannot_be_fused_are_left(torch):
     assert alexconv.patch(with_hook, fuse=True, say=str).fused == ()
     with pytest.raises(ValueError, match="the model is in training mode"):
         alexconv.patch(nn.Sequential(nn.Conv2d(1, 1, 1)), fuse=True)
+
+
+def test_additions_and_concatenations_are_computed_with_convolutions(torch):
+    nn = torch.nn
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(4, 8, 1), nn.Conv2d(4, 3, 3, padding=1), nn.Conv2d(15, 15, 1)
+            self.norm, self.pool, self.drop = nn.BatchNorm2d(8), nn.MaxPool2d(3, 1, 1), nn.Dropout()
+            self.one, self.silu = nn.Conv2d(15, 15, 1), nn.SiLU()
+
+        def forward(self, x):
+            pooled = self.norm(self.a(x))
+            both = torch.cat([pooled, self.pool(pooled)[:, :4], torch.relu(self.b(x))], 1)
+            first = torch.cat([nn.functional.relu6(self.a(x)), pooled], dim=1)
+            y = self.silu(self.c(both) + both)
+            y += self.one(self.drop(y))
+            return y.relu() + self.one(y).mean((2, 3), keepdim=True), first
+
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Conv2d(4 * number, 4, 3, padding=1) for number in (1, 2, 3))
+            self.pool = nn.MaxPool2d(1)
+
+        def forward(self, x):
+            parts = [self.pool(self.layers[0](x))]
+            for layer in self.layers:
+                parts.append(layer(torch.cat(parts, 1)))
+            return torch.cat(parts, 1)
+
+    torch.manual_seed(3)
+    for model, count in ((Branches(), 6), (Growing(), 3)):
+        model = model.eval()
+        for order in (torch.contiguous_format, torch.channels_last):
+            x = x_of(torch).contiguous(memory_format=order)
+            patched = copy.deepcopy(model)
+            found = alexconv.patch(patched, fuse=True, say=str)
+            assert len(found.fused) == count
+            with torch.no_grad():
+                torch.testing.assert_close(patched(x), model(x), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(patched(x), model(x), rtol=1e-5, atol=1e-5)  # through the operator
 
 
 def x_of(torch):
