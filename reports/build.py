@@ -32,6 +32,7 @@ from alexconv.reports import (
     library,
     memory_bound,
     networks,
+    patched,
     precision,
     readme,
     recording,
@@ -95,6 +96,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/networks.md": lambda results: {
         **of_files(networks.parts, "networks/*.jsonl")(results),
         **of_files(networks.grouped, "groups/*.jsonl")(results),
+        **patched.parts(files_in(results / "patched")),
     },
     "docs/own-kernels.md": of_files(course.wrapped, "course/h200-wrapped.jsonl"),
     "docs/peers.md": lambda results: board.peers_parts(files_in(results / "peers")),

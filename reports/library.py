@@ -1,4 +1,4 @@
-"""Tables of docs/library.md, from the records of scripts/measure/library_bench.py and examples/patch_resnet.py."""
+"""Tables of docs/library.md, from the records of scripts/measure/library_bench.py."""
 
 from collections.abc import Iterator, Sequence
 from math import exp, fsum, log
@@ -14,9 +14,8 @@ from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.goals import at_least
 from alexconv.reports.measurements import SHORT, card_of
 
-OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
+OURS, PEER = "alexconv-", "cudnn-"
 GRAPH, EAGER = "graph_ms", "eager_ms"
-MODEL = "library-model"  # records of examples/patch_resnet.py
 STUDY = "alexnet"  # each of its layers is to be at most ALEXNET
 
 
@@ -131,22 +130,6 @@ def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
             yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * times["process"]
 
 
-def model_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
-    """A row for each model, precision and batch size: the faster layout of either side."""
-    for record in records:
-        ours, peer = best(record, GRAPH, OURS), best(record, GRAPH, PLAIN)
-        if ours and peer:
-            errors = record["error"][OURS + ours[1]], record["error"][PLAIN + peer[1]]
-            where = record["model"], record["precision"], record["N"]
-            yield *where, ours[0], peer[0], Faster(peer[0] / ours[0]), ours[1], peer[1], *errors
-
-
-MODEL_COLUMNS = (
-    *("model", "precision", "N", "ms", "torch ms", "than torch", "layout", "torch's layout"),
-    *("error / largest output", "torch's error"),
-)
-
-
 def source(records: Any, rows: Sequence[Record], files: Sequence[Path]) -> str:
     """Where a table's figures come from."""
     devices, runs = ([records.headers[row[kind]] for row in rows] for kind in ("device", "run"))
@@ -182,10 +165,6 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
             *(first_rows(first), [first]),
         ),
     }
-    if models := list(
-        {(record["model"], record["precision"], record["N"]): record for record in of_kind.get(MODEL, [])}.values()
-    ):
-        tables["library-models"] = MODEL_COLUMNS, model_rows(models), models
     return {
         name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, measured, files)])
         for name, (columns, rows, measured) in tables.items()

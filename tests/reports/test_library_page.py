@@ -100,15 +100,3 @@ def test_ratios_are_of_the_faster_layouts(file):
     assert rows(parts["library-host"]) == [["fp32", "1", "Conv2d, out", "7.500"]]
     assert rows(parts["library-first"]) == [["nothing cached", "fp32", "100.0", "200.0", "1,500"]]
     assert "GPU-12" in parts["library-host"] and "aaaaaaa" in parts["library-first"]
-
-
-def test_models_have_a_row_with_the_faster_layouts(file):
-    times = {"torch-nchw": 4.0, "torch-nhwc": 3.0, "alexconv-nchw": 1.5, "alexconv-nhwc": 2.0}
-    error = {name: 1e-6 * ms for name, ms in times.items()}
-    facts = {"model": "ResNet-50", "N": 32, "precision": "fp32", "graph_ms": times, "error": error}
-    made = RecordFile(file)
-    headers = {"device": made.header("device", {"name": "H200"}), "run": made.header("run", {"packages": {}})}
-    for again in ({**facts, "graph_ms": dict.fromkeys(times, 9.0)}, facts):
-        made.header("library-model", {**headers, **again})
-    (row,) = rows(library.parts([file])["library-models"])
-    assert row == ["ResNet-50", "fp32", "32", "1.500", "3.000", "2.00× faster", "nchw", "nhwc", "1.5e-06", "3.0e-06"]
