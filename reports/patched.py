@@ -36,6 +36,11 @@ class Comparison:
         return float(self.ours["ms"] / self.other["ms"])
 
 
+def time(record: Record) -> float:
+    """Milliseconds."""
+    return float(record["ms"])
+
+
 def comparisons(records: Sequence[Record]) -> list[Comparison]:
     """Those of all networks that both sides ran on a card, the last record of each contender counting."""
     points: dict[tuple[str, int, str, str], dict[str, Record]] = {}
@@ -49,8 +54,7 @@ def comparisons(records: Sequence[Record]) -> list[Comparison]:
         others = [record for name, record in of_point.items() if not name.startswith(OURS)]
         if ours and others:
             compiled = any(record["contender"].startswith(COMPILED) for record in others)
-            fastest = (min(side, key=lambda record: float(record["ms"])) for side in (ours, others))
-            compared[precision, N, network] = Comparison(*fastest, compiled)
+            compared[precision, N, network] = Comparison(min(ours, key=time), min(others, key=time), compiled)
     return list(compared.values())
 
 
