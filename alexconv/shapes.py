@@ -344,6 +344,13 @@ _CONVNET_GOOGLENET = (
     *_inception(832, 7, (256, 160, 320, 32, 128, 128)),
     *_inception(832, 7, (384, 192, 384, 48, 128, 128)),
 )
+# The networks of soumith/convnet-benchmarks, with every layer as often as it occurs.
+CONVNETS = {
+    "AlexNet": _CONVNET_ALEXNET,
+    "Overfeat": _CONVNET_OVERFEAT,
+    "VGG-A": _CONVNET_VGG_A,
+    "GoogLeNet": _CONVNET_GOOGLENET,
+}
 
 
 def _depthwise(C: int, size: int, R: int, U: int = 1) -> Conv:
@@ -446,8 +453,17 @@ WORKLOADS: dict[str, Workload] = {
             "filters from 9 x 9 to 31 x 31, 64 channels, filters and outputs per row",
         ),
         Workload(
+            "convnet-layers",
+            (
+                *(Conv(3, 128, 128, 96, 11, 11), Conv(64, 64, 64, 128, 9, 9), Conv(128, 32, 32, 128, 9, 9)),
+                *(Conv(128, 16, 16, 128, 7, 7), Conv(384, 13, 13, 384, 3, 3)),
+            ),
+            (128,),
+            "the five layers L1 to L5 of soumith/convnet-benchmarks",
+        ),
+        Workload(
             "convnet-benchmarks",
-            _each_once(*_CONVNET_ALEXNET, *_CONVNET_OVERFEAT, *_CONVNET_VGG_A, *_CONVNET_GOOGLENET),
+            _each_once(*(layer for network in CONVNETS.values() for layer in network)),
             _NETWORK_BATCHES,
             "AlexNet, Overfeat [fast], VGG-A and GoogLeNet v1 of soumith/convnet-benchmarks, each shape once",
         ),

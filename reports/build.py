@@ -38,6 +38,7 @@ from alexconv.reports import (
     recording,
     scaling,
     shared,
+    training,
     trust,
     wholes,
 )
@@ -81,9 +82,10 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
     "docs/frontier.md": of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl"),
-    "docs/gradients.md": lambda results: gradients.parts(
-        files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl")
-    ),
+    "docs/gradients.md": lambda results: {
+        **gradients.parts(files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl")),
+        **training.parts(files_in(results, "training/*.jsonl")),
+    },
     "docs/hazards.md": of_files(hazards.parts, "hazard-mutants.json", "hazard-sanitizers.json"),
     "docs/laptop.md": of_files(
         laptop.parts, "predicted/*.jsonl", "h*/first-result.jsonl", SCREENS["run-gpu"], SCREENS["run-host"]

@@ -1,11 +1,11 @@
-"""The figures that the studies published, as printed: ``data/published.csv``."""
+"""Published figures, as printed: the studies' (``data/published.csv``) and convnet-benchmarks'."""
 
 import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-DATA = Path(__file__).parent / "data" / "published.csv"
+DATA, CONVNETS = (Path(__file__).parent / "data" / name for name in ("published.csv", "convnet_benchmarks.csv"))
 
 
 class Printed(float):
@@ -51,3 +51,32 @@ def figure(row: dict[str, str]) -> Figure:
         where=row["where"],
         note=row["note"],
     )
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A line of convnet-benchmarks' tables: ms of a batch on a Titan X; ``layer`` 0 is a whole network."""
+
+    benchmark: str
+    N: int
+    library: str
+    layer: int
+    forward_ms: float
+    backward_ms: float
+
+
+@cache
+def benchmarks() -> tuple[Benchmark, ...]:
+    """Every line of ``data/convnet_benchmarks.csv``, in its order."""
+    with CONVNETS.open(newline="") as file:
+        return tuple(
+            Benchmark(
+                row["benchmark"],
+                int(row["N"]),
+                row["library"],
+                int(row["layer"] or 0),
+                float(row["forward_ms"]),
+                float(row["backward_ms"]),
+            )
+            for row in csv.DictReader(file)
+        )

@@ -50,6 +50,7 @@ SAMPLES = 5
 SECONDS = 0.005  # of a sample, or a graph's one launch
 HOST_CALLS = 200  # between two waits: fewer than the driver's queue holds
 WARM_UPS = 3
+SOME = 2  # images or filters whose gradients are compared with float64
 LAYOUTS = ("nchw", "nhwc")
 FP32_PRECISION = {name: precision.torch for name, precision in PRECISIONS.items() if precision.torch}
 DTYPES = {name: PRECISIONS[name].dtype for name in FP32_PRECISION}
@@ -278,10 +279,16 @@ class Bench:
 
 
 def exact_gradient(torch: Any, conv: Conv, direction: str, x: Any, w: Any, dy: Any) -> tuple[Any, Any]:
-    """A gradient in float64, of dgrad for two images, and the norms of its operands that errors are measured in."""
-    images = min(2, len(x)) if direction == DGRAD else len(x)
+    """A gradient in float64, of dgrad for SOME images, of wgrad for SOME filters, and the norms of its operands.
+
+    Of a layer without groups.
+    """
     around = (conv.top or conv.pad, conv.left or conv.pad)
     wanted = [direction == DGRAD, direction == WGRAD, False]
+    if direction == DGRAD:
+        x, dy = x[:SOME], dy[:SOME]
+    else:
+        w, dy = w[:SOME], dy[:, :SOME].contiguous()
     torch.backends.cudnn.benchmark = False  # one call each
 
     def gradient(x: Any, w: Any, dy: Any) -> Any:
@@ -289,16 +296,12 @@ def exact_gradient(torch: Any, conv: Conv, direction: str, x: Any, w: Any, dy: A
             dy, x, w, None, conv.strides, around, conv.dilation, False, [0, 0], conv.groups, wanted
         )[0 if direction == DGRAD else 1]
 
-    x, w, dy = (values.double() for values in (x[:images], w, dy[:images]))
-    expected, squares = gradient(x, w, dy), [values.square() for values in (x, w, dy)]
+    x, w, dy = (values.double() for values in (x, w, dy))
     ones = [torch.ones_like(values) for values in (x, w, dy)]
-    other = 1 if direction == DGRAD else 0  # the operand beside dy
-    scale = ones.copy()
-    scale[other] = squares[other]
-    of_other = gradient(*scale)
-    scale[other], scale[2] = ones[other], squares[2]
+    of_dy, of_other = gradient(ones[0], ones[1], dy.square()), gradient(x.square(), w.square(), ones[2])
+    expected = gradient(x, w, dy)
     torch.backends.cudnn.benchmark = True
-    return expected, (of_other * gradient(*scale)).sqrt() + 1e-300
+    return expected, (of_other * of_dy).sqrt() + 1e-300
 
 
 def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:

@@ -26,7 +26,16 @@ ALL_LAYERS = {
     for workload in WORKLOADS.values()
     for number, layer in enumerate(workload.layers, start=1)
 }
-BEYOND_STUDIES = ("vgg16", "resnet50", "convnet-benchmarks", "depthwise", "first-last", "conv2d-v2", "large-filters")
+BEYOND_STUDIES = (
+    "vgg16",
+    "resnet50",
+    "convnet-benchmarks",
+    "convnet-layers",
+    "depthwise",
+    "first-last",
+    "conv2d-v2",
+    "large-filters",
+)
 LAYERS = {name: layer for name, layer in ALL_LAYERS.items() if not name.startswith(BEYOND_STUDIES)}
 ODD = {
     "one pixel": Conv(C=1, H=1, W=1, M=1, R=1, S=1),
