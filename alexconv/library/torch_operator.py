@@ -226,7 +226,8 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms, residual: 
     if out is not None:
         raise ValueError("out is not supported for tensors that require gradients, in compiled functions or autocast")
     if torch.is_autocast_enabled(x.device.type):
-        x, filters, bias = (of_class(values, terms.precision) for values in (x, filters, bias))
+        arrays = x, filters, bias, residual
+        x, filters, bias, residual = (of_class(values, terms.precision) for values in arrays)
     turned = x.permute(TO_NCHW) if terms.layout == "nhwc" else x
     padding = explicit_padding(terms, turned.shape[2:], filters.shape[2:])
     y = operator(
