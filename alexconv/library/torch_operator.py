@@ -174,7 +174,8 @@ def by_torch(
         *arguments, transposed=False, output_padding=[0, 0], groups=groups, output_mask=mask
     )
     if dx is not None:
-        dx = in_memory_as(dy, dx[:, :, top : top + x.shape[2], left : left + x.shape[3]].contiguous())
+        inner = dx if even else dx[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+        dx = in_memory_as(dy, inner.contiguous())
     return dx, dw
 
 

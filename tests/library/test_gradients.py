@@ -150,6 +150,22 @@ def test_a_gradients_gradient_is_one_clear_error(torch):
         dx.sum().backward()
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "channels_last"])
+def test_torch_computes_gradients_that_no_rung_takes(torch, monkeypatch, last):
+    exact, found = [], []
+    for layer, gradients in product(LAYERS, (exact, found)):
+        if gradients is found:
+            monkeypatch.setattr("alexconv.library.gradients.gradient", lambda *given: None)
+        arrays = leaves(torch, layer, "fp32")
+        if last:
+            arrays[0] = arrays[0].detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+        gradients += torch.autograd.grad(loss(alexconv.conv2d(*arrays[:2], bias=arrays[2], **LAYERS[layer])), arrays)
+        monkeypatch.undo()
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        assert one.stride() == other.stride()
+
+
 def test_relu_masks_gradients_and_passes_no_nan(torch):
     x, w, _ = leaves(torch, "padding", "fp32")
     y = alexconv.conv2d(x, w, activation="relu")
