@@ -176,7 +176,7 @@ def by_torch(
     if dx is not None:
         inner = dx if even else dx[:, :, top : top + x.shape[2], left : left + x.shape[3]]
         dx = in_memory_as(dy, inner.contiguous())
-    return dx, dw
+    return dx, None if dw is None else dw.contiguous()
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
