@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from alexconv.data import UNIFORM
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.planning.peers import CUDNN_PEERS, TORCH_PEERS
+from alexconv.planning.peers import ALL_PEERS
 from alexconv.planning.points import PAGEABLE, Batch, PeerPoint, PeerSequence, Point
 from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.shapes import WORKLOADS
 
-PEERS = {peer.name: peer for peer in (*TORCH_PEERS, *CUDNN_PEERS)}
+PEERS = {peer.name: peer for peer in ALL_PEERS}
 
 
 def batch_of(workload: str, layer: int, N: int, data: str = UNIFORM) -> Batch:

@@ -18,7 +18,7 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
-from alexconv.planning.peers import CUDNN_PEERS, TORCH_PEERS
+from alexconv.planning.peers import ALL_PEERS
 from alexconv.planning.points import rungs_by_word
 from alexconv.records.labels import SEQUENCE_SUFFIX, SHARED
 from alexconv.records.store import AXES, DATA, Record, RecordFile, Records, read
@@ -48,7 +48,7 @@ _OPTIONS = frozenset(
         *("host-build", "host-order", "memory-budget", "seconds", "sustained", "time-limit", "rungs"),
     }
 )
-_PEERS = frozenset(peer.name for peer in (*TORCH_PEERS, *CUDNN_PEERS))
+_PEERS = frozenset(peer.name for peer in ALL_PEERS)
 
 LINKS = ("device", "host", "run")  # headers that lines name
 PREDICTION = "prediction"

@@ -3,13 +3,15 @@
 ``cudnn-LAYOUT-PRECISION`` is the fastest plan of all that a search finds for the convolution, with bias and ReLU in the
 same operation graph where the layer has them.  Each plan is built and timed:
 
-1. those that cuDNN's heuristics, fallback included, propose;
+1. those that cuDNN's heuristics, fallback included, propose, for planes with their border and for a padding argument;
+   the search goes on with the faster of the two;
 2. every engine of cuDNN with its default knobs;
-3. from the fastest engine to the slowest, each knob's values in turn, the others at the best values so far.
+3. from the fastest engine on, as long as an engine is at most SLOWER times slower than the fastest plan, each knob's
+   values in turn, the others at the best values so far.
 
 Steps 2 and 3 end after SEARCH_SECONDS; the record says so.  The winner is timed again, with new samples, like every
 peer.  A record names it, with its engine and knobs, the bytes of its workspace, the number of plans tried, and the time
-of the fastest proposed plan.
+of the fastest proposed plan.  Gradients are searched in the same way.
 
 ``cudnn-LAYOUT-fp32-strict`` excludes the plans that use FFT or Winograd, whose errors are bounded in terms of a tile or
 a plane and not of an output's own patch: cuDNN in the class of the ladder's strict rungs.
@@ -29,11 +31,17 @@ from alexconv.planning.peers import Peer
 from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.precisions import IEEE, PRECISIONS
 from alexconv.records.store import Record
+from alexconv.shapes import FORWARD
 
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
 SLOWER = 2.0  # times the fastest plan so far: a plan whose second run takes longer is not run again
-SEARCH_SECONDS = 4.0  # for engines and knobs, per convolution
+SEARCH_SECONDS = 5.0  # for engines and knobs, per convolution
 MOST_VALUES = 32  # of a knob; of more, so many in equal steps
+OPERATIONS = {  # of the frontend's graphs: the operation, and its parameters for the roles x and w
+    FORWARD: ("conv_fprop", "image", "weight"),
+    "dgrad": ("conv_dgrad", "loss", "filter"),
+    "wgrad": ("conv_wgrad", "image", "loss"),
+}
 TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")  # as cuDNN notes them
 
 
@@ -62,26 +70,48 @@ class CudnnRunner(TorchRunner):
         """Torch's, and the frontend's."""
         return {**super().versions(), "frontend": str(self._cudnn.__version__)}
 
-    def _work(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer], padded: bool) -> Work:
-        peer = point.entry
+    def _paddings(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer]) -> Sequence[bool]:
+        """The way of padding with the faster plans among those that are proposed."""
         if any(layer.conv.groups > 1 for layer in layers):
             raise Skip("this peer does not support groups")
-        found: list[tuple[Plan, Record]] = []
+        ways = super()._paddings(point, layers)
+        if len(ways) == 1:
+            return ways
+
+        def proposed(padded: bool) -> float:
+            searches = [self._proposed(self._plans(point, layer, padded)[0]) for layer in layers]
+            return sum(search.best.ms if search.best else inf for search in searches)
+
+        with self._engines(point):
+            return [min(ways, key=proposed)]
+
+    def _plans(self, point: PeerPoint | PeerSequence, layer: Layer, padded: bool) -> tuple["Plans", Operands]:
+        peer = point.entry
+        operands = operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded)
+        return Plans(self._torch, self._cudnn, self._handle, layer, point.N, operands, peer), operands
+
+    def _work(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer], padded: bool) -> Work:
+        chosen: list[tuple[Plan, Record]] = []
         operands: list[Operands] = []
         for layer in layers:
-            operands.append(operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded))
-            found.append(self._fastest(layer, operands[-1], peer))
-        about: Record = {"plans": [{"engine": plan.name, "ms": plan.ms, **facts} for plan, facts in found]}
-        about["workspace_bytes"] = max(plan.workspace_bytes for plan, _ in found)
+            plans, of_layer = self._plans(point, layer, padded)
+            operands.append(of_layer)
+            chosen.append(self._fastest(plans))
+        about: Record = {"plans": [{"engine": plan.name, "ms": plan.ms, **facts} for plan, facts in chosen]}
+        about["workspace_bytes"] = max(plan.workspace_bytes for plan, _ in chosen)
         exact = partial(exact_of, self._torch, layers, operands, point.precision)
-        return Work(lambda: [plan.run() for plan, _ in found], partial(check_of, layers, point.precision), exact, about)
+        return Work(lambda: [plan.run() for plan, _ in chosen], partial(check_of, layers, point.precision), exact, about)
 
-    def _fastest(self, layer: Layer, operands: Operands, peer: Peer) -> tuple["Plan", Record]:
-        """The fastest plan of a layer, and what was tried; raises LaunchError where none runs."""
-        plans = Plans(self._torch, self._cudnn, self._handle, layer, operands, peer)
+    def _proposed(self, plans: "Plans") -> "Search":
+        """A search that has tried what heuristics propose."""
         search = Search(self._tried)
         for plan in plans.proposed():
             search.add(plan)
+        return search
+
+    def _fastest(self, plans: "Plans") -> tuple["Plan", Record]:
+        """The fastest plan of a layer, and what was tried; raises LaunchError where none runs."""
+        search = self._proposed(plans)
         proposed = search.best.ms if search.best else None
         ended = search.through(plans, self.clock() + SEARCH_SECONDS, self.clock)
         if search.best is None:
@@ -166,6 +196,8 @@ class Search:
                 self.add(plan)
                 engines.append((plan.ms, engine))
         for ms, engine in sorted(engines):
+            if self.best and ms > SLOWER * self.best.ms:
+                break
             fastest = ms
             chosen: dict[Any, int] = {}
             for knob in plans.knobs(engine):
@@ -196,7 +228,10 @@ def notes_to_avoid(peer: Peer) -> list[str]:
 
 
 class Convolution:
-    """An operation graph of a layer's convolution, with bias and ReLU where it has them, and its arrays."""
+    """An operation graph of a layer's convolution, with bias and ReLU where it has them, and its arrays.
+
+    Of a gradient, whose operands are in the roles x and w.
+    """
 
     def __init__(self, cudnn: Any, handle: Any, layer: Layer, operands: Operands, y: Any, halves: bool) -> None:
         conv, kind = layer.conv, cudnn.data_type.HALF if halves else cudnn.data_type.FLOAT
@@ -213,9 +248,9 @@ class Convolution:
 
         x_of, w_of = tensor(operands.x), tensor(operands.w)
         self.buffers = {x_of: operands.x, w_of: operands.w}
-        y_of = graph.conv_fprop(
-            image=x_of,
-            weight=w_of,
+        operation, first, second = OPERATIONS[conv.direction]
+        y_of = getattr(graph, operation)(
+            **{first: x_of, second: w_of},
             pre_padding=list(operands.around),
             post_padding=list(operands.around),
             stride=list(conv.strides),
@@ -238,12 +273,13 @@ class Convolution:
 class Plans:
     """The plans that cuDNN can build for a peer's convolution, one at a time."""
 
-    def __init__(self, torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, peer: Peer) -> None:
+    def __init__(
+        self, torch: Any, cudnn: Any, handle: Any, layer: Layer, N: int, operands: Operands, peer: Peer
+    ) -> None:
         self._torch, self._cudnn = torch, cudnn
         conv, x = layer.conv, operands.x
         memory = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else None
-        shape = x.shape[0], conv.M, conv.E, conv.F
-        y = torch.empty(shape, dtype=x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
+        y = torch.empty(conv.shape_of(conv.roles.y, N), dtype=x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
         halves = PRECISIONS[peer.precision].dtype == "float16"
         self._convolution = partial(Convolution, cudnn, handle, layer, operands, y, halves)
         self._avoided = [getattr(cudnn.numerical_note, name) for name in notes_to_avoid(peer)]

@@ -8,7 +8,7 @@ from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
 from alexconv.measuring.jobs import Job, Recorder
 from alexconv.measuring.runner import Runner
-from alexconv.planning.peers import CUDNN_PEERS, TORCH_PEERS, Peer
+from alexconv.planning.peers import CUBLASLT_PEERS, CUDNN_PEERS, TORCH_PEERS, TRITON_PEERS, Peer
 from alexconv.planning.points import Batch, Kind, PeerPoint, PeerSequence, Point
 from alexconv.records.labels import SEQUENCE_SUFFIX
 from alexconv.shapes import FORWARD
@@ -56,7 +56,27 @@ def _cudnn(executor: Executor) -> RecorderOf:
     return lambda runner: CudnnRunner(modules, executor, runner)
 
 
-PEERS: dict[str, Library] = {"torch": Library(TORCH_PEERS, _torch), "cudnn": Library(CUDNN_PEERS, _cudnn)}
+def _cublaslt(executor: Executor) -> RecorderOf:
+    from alexconv.measuring.im2col_peers import Im2colRunner
+    from alexconv.measuring.torch_peers import import_torch
+
+    torch = import_torch(executor)
+    return lambda runner: Im2colRunner(torch, executor, runner)
+
+
+def _triton(executor: Executor) -> RecorderOf:
+    from alexconv.measuring.triton_peers import TritonRunner, import_triton
+
+    modules = import_triton(executor)
+    return lambda runner: TritonRunner(modules, executor, runner)
+
+
+PEERS: dict[str, Library] = {
+    "torch": Library(TORCH_PEERS, _torch),
+    "cudnn": Library(CUDNN_PEERS, _cudnn),
+    "cublaslt": Library(CUBLASLT_PEERS, _cublaslt),
+    "triton": Library(TRITON_PEERS, _triton),
+}
 
 
 def peers_named(text: str) -> str:
@@ -82,7 +102,7 @@ def peer_points(points: Iterable[Point], peers: Sequence[Peer]) -> list[PeerPoin
     """The peers on every batch of the points, in its direction; raises UsageError if none computes one of them."""
     batches = dict.fromkeys(point.batch for point in points)
     if beyond := [batch.direction for batch in batches if not any(peer.computes(batch.direction) for peer in peers)]:
-        raise UsageError(f"no peer of those chosen computes {beyond[0]}: torch's convolutions do")
+        raise UsageError(f"no peer of those chosen computes {beyond[0]}: torch's and cudnn's convolutions do")
     return [PeerPoint(batch, peer) for batch in batches for peer in peers if peer.computes(batch.direction)]
 
 

@@ -13,7 +13,7 @@ here and only on request; it shares the primary context.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import nan, prod
@@ -141,14 +141,22 @@ class TorchRunner:
                 best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].of.seed), point)
                 peer |= best.pop("about")
             else:
-                variants = [True, False] if any(layer.conv.pad for layer in layers) else [True]
-                tried = {padded: self._ran(partial(self._work, point, layers, padded), point) for padded in variants}
+                ways = self._paddings(point, layers)
+                tried = {padded: self._ran(partial(self._work, point, layers, padded), point) for padded in ways}
                 padded = min(tried, key=lambda padded: rank(tried[padded]))
                 best = tried[padded]
                 peer |= {"padded_input": padded, "variants": [facts_of(*variant) for variant in tried.items()]}
                 peer |= best.pop("about")
         whole = {"pieces": 1, "images_per_piece": point.N, "planned_constants": {}, "launches": []}
         return {**best, **whole, "device_bytes": needed, "peer": peer}
+
+    def _paddings(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer]) -> Sequence[bool]:
+        """The ways to pass the border that are tried: in memory (True), or as a padding argument."""
+        return (True, False) if any(layer.conv.pad for layer in layers) else (True,)
+
+    def _engines(self, point: PeerPoint | PeerSequence) -> AbstractContextManager[None]:
+        """torch's settings while a point's engines are chosen."""
+        return chosen_engines(self._torch, point.precision, deterministic=point.entry.deterministic)
 
     def _layers(self, point: PeerPoint | PeerSequence) -> list[Layer]:
         """Data of the point's layers; those of the last point are kept: the next peers share them."""
@@ -203,8 +211,7 @@ class TorchRunner:
         """A work in a graph on the executor's stream, its engines chosen."""
         torch, work = self._torch, make()
         graph = torch.cuda.CUDAGraph(keep_graph=True)
-        engines = partial(chosen_engines, torch, point.precision, deterministic=point.entry.deterministic)
-        with engines():
+        with self._engines(point):
             for _ in range(WARM_UPS):
                 work.enqueue()
             workspace = workspace_of(torch, work)
@@ -214,7 +221,7 @@ class TorchRunner:
         graph.instantiate()
 
         def enqueue() -> None:
-            with engines():
+            with self._engines(point):
                 work.enqueue()
 
         yield Captured(work, outputs, names, workspace, graph.replay, enqueue)

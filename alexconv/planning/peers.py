@@ -9,13 +9,15 @@ from alexconv.shapes import FORWARD
 
 CONVOLVED = tuple(name for name, row in PRECISIONS.items() if row.torch)  # precisions of the libraries' convolutions
 PRODUCT = "gemm"
+IM2COL = "im2col"
 
 
 @dataclass(frozen=True)
 class Peer:
     """Another library's implementation of a layer.
 
-    ``layout`` is that of input and output, or PRODUCT for a matrix product of the layer's size.  A ``strict`` one
+    ``layout`` is that of input and output, PRODUCT for a matrix product of the layer's size, or IM2COL for one of an
+    explicit im2col matrix, which is written in the measured time.  A ``strict`` one
     transforms no inputs, as FFT and Winograd do; a ``deterministic`` one computes gradients with the same bits each
     time.
     """
@@ -36,7 +38,7 @@ class Peer:
         """Whether it computes a layer in a direction.  A forward pass has the same bits each time anyway."""
         if direction == FORWARD:
             return not self.deterministic
-        return self.library == "torch" and not self.is_product
+        return self.library in ("torch", "cudnn") and not (self.is_product or self.strict)
 
     @property
     def is_product(self) -> bool:
@@ -61,4 +63,7 @@ TORCH_PEERS = (
 )
 STRICT = (peer for peer in convolutions("cudnn") if PRECISIONS[peer.precision].torch == IEEE)
 CUDNN_PEERS = (*convolutions("cudnn"), *(replace(peer, strict=True) for peer in STRICT))
+CUBLASLT_PEERS = tuple(Peer("cublaslt", IM2COL, precision) for precision in CONVOLVED)
+TRITON_PEERS = tuple(Peer("triton", "nhwc", precision) for precision in CONVOLVED)
+ALL_PEERS = (*TORCH_PEERS, *CUDNN_PEERS, *CUBLASLT_PEERS, *TRITON_PEERS)
 GEMM = TORCH_PEERS[-1].name

@@ -21,11 +21,17 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, unsigned arriva
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
+// Makes this thread's writes, and what it knows of others', visible to the async proxy: to TMA and wgmma.
+__device__ __forceinline__ void async_proxy_fence()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 // Makes initialised barriers visible to the async proxy, through which the TMA signals.
 __device__ __forceinline__ void mbarrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");
+    async_proxy_fence();
 }
 
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier)
@@ -88,6 +94,26 @@ __device__ __forceinline__ void tma_load_bulk(void* to, const void* from, Mbarri
             shared_address(to)),
         "l"(from), "r"(bytes), "r"(shared_address(barrier))
         : "memory");
+}
+
+// Bulk store of contiguous bytes of shared memory; addresses and size are multiples of 16.  A thread commits its stores
+// in groups.
+__device__ __forceinline__ void tma_store_bulk(void* to, const void* from, unsigned bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_store_commit_group()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until the stores of all groups of this thread no longer read shared memory.
+__device__ __forceinline__ void tma_store_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 // wgmma: products of a warpgroup, 128 threads whose first warp's number is a multiple of four.

@@ -1,7 +1,7 @@
 """cuDNN's own frontend as a peer, with small stand-ins for it and for torch."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import SimpleNamespace
 
@@ -16,6 +16,7 @@ from alexconv.measuring.peers import peer_points, peer_sequences
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.peers import CUDNN_PEERS
 from alexconv.planning.points import PeerPoint
+from alexconv.shapes import DGRAD, WGRAD
 
 COSTS = (4.0, 1.0, 2.0)  # ms of each plan that heuristics propose
 UNBUILT = 1  # the fastest on paper, which cannot be built
@@ -60,6 +61,12 @@ class Graph:
     def conv_fprop(self, **options: object) -> "Output":
         self.options, self.relus = options, False
         return Output()
+
+    def conv_dgrad(self, *, loss: tuple, filter: tuple, **options: object) -> "Output":
+        return self.conv_fprop(**options, gradient=DGRAD)
+
+    def conv_wgrad(self, *, image: tuple, loss: tuple, **options: object) -> "Output":
+        return self.conv_fprop(**options, gradient=WGRAD)
 
     def bias(self, **options: object) -> "Output":
         return Output()
@@ -116,10 +123,10 @@ class Graph:
 
     def execute_plan_at_index(self, buffers: dict, workspace: Tensor, index: int, *, handle: str) -> None:
         x, w, *bias, y = buffers.values()
-        terms = {name: tuple(self.options[name]) for name in ("stride", "dilation", "pre_padding", "post_padding")}
+        terms = {name: tuple(self.options[name]) for name in ("stride", "pre_padding", "dilation", "post_padding")}
         assert terms["pre_padding"] == terms.pop("post_padding")
-        terms["padding"] = terms.pop("pre_padding")
-        self.cudnn.run((x, w, *bias), y, terms, self.relus, self.costs[index])
+        terms = {name.replace("pre_", ""): value for name, value in terms.items()}
+        self.cudnn.run((x, w, *bias), y, terms, self.relus, self.costs[index], self.options.get("gradient"))
 
 
 @dataclass(frozen=True)
@@ -157,11 +164,19 @@ class Cudnn:
     def pygraph(self, **types: object) -> Graph:
         return Graph(self, **types)
 
-    def run(self, operands: tuple[Tensor, ...], y: Tensor, terms: dict, relus: bool, cost: float) -> None:
+    def run(
+        self, operands: tuple[Tensor, ...], y: Tensor, terms: dict, relus: bool, cost: float, gradient: str | None = None
+    ) -> None:
         captured = self.torch.captured
         self.torch.captured = mine = []
         x, w, *bias = operands
-        found = self.torch.conv2d(x, w, bias[0].reshape(-1) if bias else None, **terms, groups=1)
+        if gradient:
+            wanted = gradient == DGRAD
+            arrays = (x, y, w) if wanted else (w, x, y)
+            options = None, *terms.values(), False, (0, 0), 1, [wanted, not wanted, False]
+            found = self.torch.convolution_backward(*arrays, *options)[0 if wanted else 1]
+        else:
+            found = self.torch.conv2d(x, w, bias[0].reshape(-1) if bias else None, **terms, groups=1)
         self.torch.captured = captured
 
         def operation() -> None:
@@ -214,8 +229,8 @@ def test_every_engine_is_tried_and_then_its_knobs(torch: Torch) -> None:
     assert plan["knobs"] == {"TILE": 0}, "a knob that adds nothing stays at its default"
     assert plan["proposed_ms"] > plan["ms"]
     engines, values = len(ENGINES) - 1, sum(map(len, KNOBS.values())) - 1
-    assert plan["tried"] == len(COSTS) - 1 + engines + engines * values
-    assert plan["refused"] == 1 + 1 + engines, "a plan, the engine with a note to avoid, a value of each engine's knob"
+    assert plan["tried"] == len(COSTS) - 1 + engines + values, "the knobs of an engine that is three times slower are not"
+    assert plan["refused"] == 1 + 1 + 1, "a plan, the engine with a note to avoid, a value of a knob"
 
 
 def test_the_search_ends_when_its_time_is_up(torch: Torch) -> None:
@@ -232,6 +247,14 @@ def test_bias_and_relu_are_in_the_same_graph(torch: Torch) -> None:
     fused = peer_point(batch_of("alexnet-fused", 3, 1), "cudnn-nchw-fp32")
     found = runner_of(torch, fused).record(fused)
     assert (found["status"], found["exact"]["wrong"]) == ("ok", 0)
+
+
+@pytest.mark.parametrize("direction", [DGRAD, WGRAD])
+def test_gradients_have_graphs_of_their_own(torch: Torch, direction: str) -> None:
+    batch = replace(batch_of("lenet-86-k7", 2, 2), conv=batch_of("lenet-86-k7", 2, 2).conv.toward(direction))
+    gradient = peer_point(batch, "cudnn-nchw-fp32")
+    record = runner_of(torch, gradient).record(gradient)
+    assert (record["status"], record["exact"]) == ("ok", {"images": 2, "wrong": 0}), record["reason"]
 
 
 @pytest.mark.parametrize("most, values", [(4, [0, 2, 4]), (1000, [*range(0, 1001, 32)])])
@@ -253,9 +276,17 @@ def test_the_strict_peer_leaves_out_transforms(torch: Torch) -> None:
     assert runner._cudnn.notes == [["down", "tensor cores", *cudnn_peers.TRANSFORMS]]
 
 
-def test_both_paddings_are_tried(torch: Torch) -> None:
-    found = runner_of(torch, point(layer=3)).record(point(layer=3))
-    assert [variant["padded_input"] for variant in found["peer"]["variants"]] == [True, False]
+@pytest.mark.parametrize("faster", [True, False])
+def test_the_padding_with_the_faster_plans_is_searched(torch: Torch, faster: bool) -> None:
+    runner = runner_of(torch, point(layer=3))
+    run = runner._cudnn.run
+
+    def slower_with(operands: tuple, y: Tensor, terms: dict, relus: bool, cost: float, gradient: None) -> None:
+        run(operands, y, terms, relus, cost + ((terms["padding"] == (0, 0)) != faster))
+
+    runner._cudnn.run = slower_with
+    record = runner.record(point(layer=3))
+    assert [variant["padded_input"] for variant in record["peer"]["variants"]] == [faster]
 
 
 def test_without_a_plan_the_point_fails_in_one_line(torch: Torch) -> None:

@@ -31,7 +31,7 @@ from alexconv.measuring.peers import (
     with_peers,
 )
 from alexconv.measuring.runner import Runner, Settings, finished
-from alexconv.planning.peers import CUDNN_PEERS, GEMM, TORCH_PEERS
+from alexconv.planning.peers import CUBLASLT_PEERS, GEMM, TORCH_PEERS
 from alexconv.planning.points import LayerSequence, PeerPoint, Point, layer_range
 from alexconv.records.store import identity, read
 from alexconv.reports.measurements import measurements
@@ -314,7 +314,7 @@ def test_gradients_are_checked_and_timed_as_rungs_are(torch, direction):
     points = peer_points([Point.with_defaults(batch_of("lenet-86-k7", 2, 2), rungs[0])], TORCH_PEERS)
     assert [each.rung for each in points] == [*CONVOLUTIONS, *(f"{name}-deterministic" for name in CONVOLUTIONS)]
     with pytest.raises(UsageError, match=f"computes {direction}: torch's"):
-        peer_points(points, CUDNN_PEERS)
+        peer_points(points, CUBLASLT_PEERS)
     runner = runner_of(torch, *points, baseline=False)
     for each in (points[0], points[6]):
         record = runner.record(each)
@@ -529,8 +529,8 @@ def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
     [
         (["--peers", "torch"], "--peers torch needs an NVIDIA GPU"),
         (["--together"], "--together needs an NVIDIA GPU"),
-        (["--peers", "tensorflow"], "--peers: torch, cudnn, or names of one library's peers, not 'tensorflow'"),
-        (["--peers", "torch-nchw-fp32,cudnn-nchw-fp32"], "--peers: torch, cudnn, or names of one library's peers, not"),
+        (["--peers", "tensorflow"], "--peers: torch, cudnn, cublaslt, triton, or names of one library's peers, not 'tensorflow'"),
+        (["--peers", "torch-nchw-fp32,cudnn-nchw-fp32"], "--peers: torch, cudnn, cublaslt, triton, or names of one library's peers, not"),
         (["--peers", "torch-nchw-fp32"], "--peers torch needs an NVIDIA GPU"),
     ],
 )

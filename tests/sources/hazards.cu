@@ -198,6 +198,65 @@ extern "C" __global__ void operand_overwritten(const float* x, float* y)
     y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
 }
 
+// A TMA store reads shared memory until its thread has waited for it.
+extern "C" __global__ void store_without_wait(const float* x, float* y)
+{
+    __shared__ __align__(16) float stage[128];
+    stage[threadIdx.x] = x[threadIdx.x];
+    async_proxy_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        tma_store_bulk(y, stage, sizeof stage);  // store_without_wait
+        tma_store_commit_group();
+        if (FIXED) tma_store_wait_read();
+    }
+    __syncthreads();
+    stage[threadIdx.x] = 0;  // store_without_wait
+    if (threadIdx.x == 0) tma_store_wait_read();
+}
+
+extern "C" __global__ void store_without_commit(const float* x, float* y)
+{
+    __shared__ __align__(16) float stage[128];
+    stage[threadIdx.x] = x[threadIdx.x];
+    async_proxy_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        tma_store_bulk(y, stage, sizeof stage);  // store_without_commit
+        if (FIXED) tma_store_commit_group();
+        tma_store_wait_read();
+    }
+}
+
+extern "C" __global__ void unfenced_store(const float* x, float* y)
+{
+    __shared__ __align__(16) float stage[128];
+    stage[threadIdx.x] = x[threadIdx.x];
+    if (FIXED) async_proxy_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        tma_store_bulk(y, stage, sizeof stage);  // unfenced_store
+        tma_store_commit_group();
+        tma_store_wait_read();
+    }
+}
+
+// Another thread knows of the wait only by a barrier.
+extern "C" __global__ void store_without_barrier(const float* x, float* y)
+{
+    __shared__ __align__(16) float stage[128];
+    stage[threadIdx.x] = x[threadIdx.x];
+    async_proxy_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        tma_store_bulk(y, stage, sizeof stage);  // store_without_barrier
+        tma_store_commit_group();
+        tma_store_wait_read();
+    }
+    if (FIXED) __syncthreads();
+    stage[threadIdx.x] = 0;  // store_without_barrier
+}
+
 // A programmatic dependent launch: the previous launch may still be writing x.
 extern "C" __global__ void overtakes(const float* x, float* y)
 {

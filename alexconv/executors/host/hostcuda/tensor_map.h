@@ -1,4 +1,5 @@
-// TMA, the copy engine: copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes.
+// TMA, the copy engine: copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes,
+// in both directions.
 //
 // The thread that starts a copy carries it out, and its bytes, zeros for elements outside included, count at the
 // barrier immediately; the build for async hazards delays it (hazards.h).
@@ -110,6 +111,21 @@ inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, i
         count(barrier, 0, 0, int(bytes), site);
     });
 }
+
+inline void tma_store_bulk(void* to, const void* from, unsigned bytes, host_cuda::Site site = host_cuda::here())
+{
+    using namespace host_cuda;
+    if (misalignment(to, sizeof(Chunk)) || misalignment(from, sizeof(Chunk)) || bytes % sizeof(Chunk))
+        fail("tma_store_bulk needs addresses and a size that are multiples of 16 bytes", site);
+    const trace::Pause pause;
+    hazards::start_bulk_store(to, from, bytes, site, [=] {
+        for (unsigned i = 0; i < bytes / sizeof(Chunk); ++i)
+            static_cast<Chunk*>(to)[i] = static_cast<const Chunk*>(from)[i];
+    });
+}
+
+inline void tma_store_commit_group() { host_cuda::hazards::commit_stores(); }
+inline void tma_store_wait_read() { host_cuda::hazards::wait_for_stores(); }
 
 inline void tma_load_bulk(void* to, const void* from, Mbarrier* barrier, unsigned bytes,
                        host_cuda::Site site = host_cuda::here())
