@@ -99,8 +99,9 @@ class CudnnRunner(TorchRunner):
             chosen.append(self._fastest(plans))
         about: Record = {"plans": [{"engine": plan.name, "ms": plan.ms, **facts} for plan, facts in chosen]}
         about["workspace_bytes"] = max(plan.workspace_bytes for plan, _ in chosen)
+        check = partial(check_of, layers, point.precision)
         exact = partial(exact_of, self._torch, layers, operands, point.precision)
-        return Work(lambda: [plan.run() for plan, _ in chosen], partial(check_of, layers, point.precision), exact, about)
+        return Work(lambda: [plan.run() for plan, _ in chosen], check, exact, about)
 
     def _proposed(self, plans: "Plans") -> "Search":
         """A search that has tried what heuristics propose."""
@@ -278,8 +279,9 @@ class Plans:
     ) -> None:
         self._torch, self._cudnn = torch, cudnn
         conv, x = layer.conv, operands.x
-        memory = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else None
-        y = torch.empty(conv.shape_of(conv.roles.y, N), dtype=x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        memory = torch.channels_last if last else torch.contiguous_format
+        y = torch.empty(conv.shape_of(conv.roles.y, N), dtype=x.dtype, device="cuda", memory_format=memory)
         halves = PRECISIONS[peer.precision].dtype == "float16"
         self._convolution = partial(Convolution, cudnn, handle, layer, operands, y, halves)
         self._avoided = [getattr(cudnn.numerical_note, name) for name in notes_to_avoid(peer)]

@@ -165,7 +165,7 @@ class Cudnn:
         return Graph(self, **types)
 
     def run(
-        self, operands: tuple[Tensor, ...], y: Tensor, terms: dict, relus: bool, cost: float, gradient: str | None = None
+        self, operands: tuple[Tensor, ...], y: Tensor, terms: dict, relus: bool, cost: float, gradient: str | None
     ) -> None:
         captured = self.torch.captured
         self.torch.captured = mine = []
@@ -229,7 +229,7 @@ def test_every_engine_is_tried_and_then_its_knobs(torch: Torch) -> None:
     assert plan["knobs"] == {"TILE": 0}, "a knob that adds nothing stays at its default"
     assert plan["proposed_ms"] > plan["ms"]
     engines, values = len(ENGINES) - 1, sum(map(len, KNOBS.values())) - 1
-    assert plan["tried"] == len(COSTS) - 1 + engines + values, "the knobs of an engine that is three times slower are not"
+    assert plan["tried"] == len(COSTS) - 1 + engines + values, "none of the engine that is three times slower"
     assert plan["refused"] == 1 + 1 + 1, "a plan, the engine with a note to avoid, a value of a knob"
 
 
@@ -282,7 +282,7 @@ def test_the_padding_with_the_faster_plans_is_searched(torch: Torch, faster: boo
     run = runner._cudnn.run
 
     def slower_with(operands: tuple, y: Tensor, terms: dict, relus: bool, cost: float, gradient: None) -> None:
-        run(operands, y, terms, relus, cost + ((terms["padding"] == (0, 0)) != faster))
+        run(operands, y, terms, relus, cost + ((terms["padding"] == (0, 0)) != faster), gradient)
 
     runner._cudnn.run = slower_with
     record = runner.record(point(layer=3))
