@@ -15,7 +15,7 @@
 template <class Where>
 struct StagedEpilogue : NativeEpilogue<Where> {
     using Registers = NativeEpilogue<Where>;
-    using typename Registers::BiasOfFour;
+    using typename Registers::AddendsOfFour;
     using typename Registers::Rows;
     static_assert(Registers::CHUNKS, "rows of outputs consist of whole chunks");
 
@@ -42,7 +42,8 @@ struct StagedEpilogue : NativeEpilogue<Where> {
     {
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u)
-            write(accumulators[u], rows, u % WGMMAS_ACROSS * WGMMA_FILTERS, place(stages, lent, u / WGMMAS_ACROSS));
+            write(accumulators[u], rows, u / WGMMAS_ACROSS, first_filter, u % WGMMAS_ACROSS * WGMMA_FILTERS,
+                  place(stages, lent, u / WGMMAS_ACROSS));
         async_proxy_fence();
         __syncwarp();  // all lanes have written and fenced the rows that one lane stores
         const int filters = min(TILE_FILTERS, end_of_product(first_filter) - first_filter);
@@ -51,31 +52,37 @@ struct StagedEpilogue : NativeEpilogue<Where> {
             const int row_tile = i / WARP_ROWS, row = i % WARP_ROWS;
             const int pixel = this->where.pixel(rows.first + row_tile * WGMMA_ROWS + warp * WARP_ROWS + row);
             if (pixel >= 0)
-                tma_store_bulk(this->y + (size_t)pixel * M + first_filter, place(stages, lent, row_tile) + row * PITCH,
+                tma_store_bulk(this->y + (size_t)pixel * Y_CHANNELS + first_filter, place(stages, lent, row_tile) + row * PITCH,
                                filters * sizeof(__half));
         }
         tma_store_commit_group();
     }
 
     // Writes an accumulator tile's outputs, from the filter `across` of the tile on: a thread holds pairs of two rows.
-    static __device__ __forceinline__ void write(const float (&accumulators)[ACCUMULATORS], const Rows& rows,
-                                                 int across, unsigned char* to)
+    __device__ __forceinline__ void write(const float (&accumulators)[ACCUMULATORS], const Rows& rows, int row_tile,
+                                          int first_filter, int across, unsigned char* to) const
     {
-        const int lane = threadIdx.x % LANES, quarter = lane % 4;
+        const int lane = threadIdx.x % LANES, quarter = lane % 4, end = end_of_product(first_filter);
+        const int row = rows.first + row_tile * WGMMA_ROWS + threadIdx.x % WARPGROUP / LANES * WARP_ROWS + lane / 4;
         to += lane / 4 * PITCH + (across + quarter * 2) * sizeof(__half);
 #pragma unroll
-        for (int group = 0; group < ACCUMULATORS / 16; ++group) {
-            const BiasOfFour added = Registers::bias_of(rows, across, group, quarter);
+        for (int group = 0; group < ACCUMULATORS / 16; ++group)
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
+            for (int half = 0; half < 2; ++half) {
+                AddendsOfFour of_four = Registers::bias_of(rows, across, group, quarter);
+                if constexpr (HAS_RESIDUAL) {
+                    const int pixel = this->where.pixel(row + 8 * half);
+                    const int filter = first_filter + across + group * 4 * CHUNK;
+                    if (pixel >= 0) this->add_residual(of_four, (size_t)pixel * Y_CHANNELS + filter, end - filter, quarter);
+                }
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
+                for (int j = 0; j < 4; ++j) {
                     const int i = (group * 4 + j) * 4 + 2 * half;
                     *reinterpret_cast<__half2*>(to + half * 8 * PITCH + (group * 4 + j) * sizeof(Chunk)) =
-                        __floats2half2_rn(with_bias_and_relu(accumulators[i], added.of[j], 0),
-                                          with_bias_and_relu(accumulators[i + 1], added.of[j], 1));
+                        __floats2half2_rn(Registers::output(accumulators[i], of_four.of[j][0]),
+                                          Registers::output(accumulators[i + 1], of_four.of[j][1]));
                 }
-        }
+            }
     }
 };
 

@@ -32,8 +32,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters [M][R][S][C]
-             __half* __restrict__ y,       // [N][E][F][M]
-             long long N BIAS_PARAMETER(__half))  // [M]
+             __half* __restrict__ y,       // [N][E][F][Y_CHANNELS]
+             long long N EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
     allow_dependent_launch();
     if (threadIdx.x == 0) {
@@ -42,7 +42,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     constexpr bool FILTERS_FIRST = true;
     multiply_tiles<BlockedProblem, AccumulateAndLendStages<Epilogue>, FILTERS_FIRST>(
-        OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N), Epilogue{{y, {int(N)}, BIAS}});
+        OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
+        Epilogue{{y, {int(N)}, ADDENDS(__half)}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
