@@ -1,5 +1,6 @@
-"""Tables of docs/gradients.md from the records of ``scripts/measure/library_bench.py --parts training``: a training
-step's convolutions through the library beside torch's, and convnet-benchmarks' tables with them.
+"""Tables of docs/gradients.md: a training step's convolutions through the library beside torch's, convnet-benchmarks'
+tables with them (``scripts/measure/library_bench.py --parts training``), and networks that train
+(``examples/train_network.py``), loss by loss in a figure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,15 +8,19 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import device_name
 from alexconv.records.published import benchmarks
 from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import MISSING, Cell, markdown_table
+from alexconv.reports.style import COLOURS, RC, WIDTH, settle, svg_text
 from alexconv.shapes import CONVNETS, DGRAD, DIRECTIONS, FORWARD, WGRAD, WORKLOADS, Conv
 
-KIND = "library-training"
+KIND, RUN = "library-training", "library-run"
 OURS, CUDNN, DETERMINISTIC = "alexconv", "cudnn", "cudnn-deterministic"
 NAMES = {OURS: "alexconv", CUDNN: "cuDNN", DETERMINISTIC: "cuDNN, deterministic"}
 STUDY, FIVE, NETWORKS = "alexnet", "convnet-layers", "convnet-benchmarks"
@@ -24,6 +29,9 @@ LIBRARIES = ("CuDNN[R4]-fp32 (Torch)", "CuDNN[R4]-fp16 (Torch)", "Nervana-neon-f
 OF_LAYERS = ("fbfft", "CuDNN R2", "cuda-convnet2")
 TITAN = "Titan X, 2015"
 NOT_MEASURED = "Not measured."
+DIGITS, RESNET = "digits", "resnet18"
+LAST = 50  # steps whose losses are averaged
+FIGURE = Path("docs", "figures", "digits-losses.svg")
 
 
 class Time(NamedTuple):
@@ -203,29 +211,85 @@ def five_rows(layers: Layers) -> Iterator[tuple[Cell, ...]]:
                 yield f"{NAMES[contender]}, {precision}", *cells
 
 
+def runs(records: Sequence[Record], model: str) -> list[Record]:
+    """The last training of a model in each precision and batch size."""
+    last = {(record["precision"], record["N"]): record for record in records if record["model"] == model}
+    return list(last.values())
+
+
+def run_rows(records: Sequence[Record], model: str) -> Iterator[tuple[Cell, ...]]:
+    """Each contender's step in its faster layout, and what the training gave."""
+    for record in runs(records, model):
+        by = record["by"]
+        ms = {who: min(result["step_ms"].values()) for who, result in by.items()}
+        for who, result in by.items():
+            than = faster(ms["torch"] / ms[who]) if who != "torch" else MISSING
+            step = who, record["precision"], str(record["N"]), ms_text(ms[who]), than
+            if "losses" not in result:
+                yield step
+                continue
+            last = result["losses"][-LAST:]
+            same = "yes" if result["same_bits"] else "no"
+            yield *step, f"{fsum(last) / len(last):.4f}", f"{result['accuracy']:.1%}", same
+
+
+def losses_figure(records: Sequence[Record]) -> Figure:
+    """The loss of every step of the trainings on digits: torch's as a broad line, this project's within it."""
+    trainings = runs(records, DIGITS)
+    figure = Figure(figsize=(WIDTH, 2.2 * len(trainings)), layout="constrained")
+    for axes, record in zip(figure.subplots(len(trainings), 1, squeeze=False)[:, 0], trainings, strict=True):
+        for who, colour, width in (("torch", COLOURS[1], 3.0), (OURS, COLOURS[7], 0.8)):
+            axes.plot(record["by"][who]["losses"], color=colour, linewidth=width, label=who)
+        axes.set_ylabel("loss")
+        axes.set_title(record["precision"], loc="left")
+        axes.legend(frameon=False, loc="upper right")
+    axes.set_xlabel("step")
+    return figure
+
+
+def drawings(files: Sequence[Path]) -> dict[Path, str]:
+    """The figure of losses as SVG by its path; none without records."""
+    records = of_kind(files, RUN)
+    if not runs(records, DIGITS):
+        return {}
+    with rc_context(RC):
+        figure = losses_figure(records)
+        settle(figure)
+        return {FIGURE: svg_text(figure, FIGURE.stem)}
+
+
+def of_kind(files: Sequence[Path], kind: str) -> list[Record]:
+    """The records of a kind in files."""
+    return [record for record in read(files).headers.values() if record["type"] == kind] if files else []
+
+
 STEP = ("by", "class", "N", "forward", "dgrad 2-5", "wgrad", "step, ms", "goal", "beyond the tolerance")
 LAYER = ("class", "N", "layer", *(f"{way}{who}" for way in DIRECTIONS for who in ("", ", cuDNN")), "rungs of gradients")
 NETWORK = ("network", "library", "forward", "by data", "by filters", "backward", "all, ms")
+RUN_STEP = ("by", "class", "N", "step, ms", "than torch")
+TRAINED = (*RUN_STEP, "mean loss at the end", "accuracy", "same bits again")
 FIVE_LAYERS = ("library", *(f"L{number}" for number in range(1, 6)))
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The generated parts."""
-    records = read(files) if files else None
-    of_kind = [record for record in records.headers.values() if record["type"] == KIND] if records else []
-    layers = by_layer(of_kind)
+    measured, trainings = of_kind(files, KIND), of_kind(files, RUN)
+    layers = by_layer(measured)
 
     def table(columns: Sequence[str], rows: Iterator[tuple[Cell, ...]]) -> str:
         lines = list(rows)
         return "\n".join(markdown_table(columns, lines)) if lines else NOT_MEASURED
 
-    cards = dict.fromkeys(device_name(records.headers[record["device"]]) for record in of_kind) if records else {}
-    named = f"{', '.join(cards)}; {', '.join(f'`{file.as_posix()}`' for file in files)}." if of_kind else NOT_MEASURED
+    devices = read(files).headers if files else {}
+    cards = dict.fromkeys(device_name(devices[record["device"]]) for record in (*measured, *trainings))
+    named = f"{', '.join(cards)}; {', '.join(f'`{file.as_posix()}`' for file in files)}."
     return {
         "training-step": table(STEP, step_rows(layers)),
         "training-faster": "\n".join(speedups(layers)) or NOT_MEASURED,
         "training-layers": table(LAYER, layer_rows(layers)),
         "convnets": table(NETWORK, network_rows(layers)),
         "convnet-layers": table(FIVE_LAYERS, five_rows(layers)),
-        "training-where": named,
+        "training-digits": table(TRAINED, run_rows(trainings, DIGITS)),
+        "training-resnet": table(RUN_STEP, run_rows(trainings, RESNET)),
+        "training-where": named if cards else NOT_MEASURED,
     }

@@ -74,3 +74,28 @@ def test_published_networks_have_layers_and_times(network):
     assert len(lines) > 8 and len({row.N for row in lines}) == 1
     assert all(row.forward_ms > 0 and row.backward_ms > 0 for row in lines)
     assert set(CONVNETS[network]) <= set(WORKLOADS["convnet-benchmarks"].layers)
+
+
+def trained(model, precision, losses, ms, **more):
+    learnt = {"losses": losses, "accuracy": 0.985} if losses else {}
+    by = {
+        who: {"step_ms": {"nchw": time, "nhwc": 2 * time}, "same_bits": who != "torch", **learnt}
+        for who, time in (("torch", 3 * ms), ("alexconv", ms))
+    }
+    facts = {"model": model, "precision": precision, "N": 32, "by": by}
+    return {"schema": 1, "type": "library-run", "key": f"{model}{precision}", "device": "d", **facts, **more}
+
+
+def test_trainings_have_a_row_for_each_contender_and_a_figure(tmp_path):
+    path = tmp_path / "made.jsonl"
+    runs = trained("digits", "fp32", [2.0] * 50 + [0.5] * 50, 0.25), trained("resnet18", "fp16", None, 2.0)
+    path.write_text("".join(json.dumps(each) + "\n" for each in (DEVICE, *runs)))
+    parts = training.parts([path])
+    assert rows(parts["training-digits"]) == [
+        ["torch", "fp32", "32", "0.75", "–", "0.5000", "98.5%", "no"],
+        ["alexconv", "fp32", "32", "0.25", "3.00× faster", "0.5000", "98.5%", "yes"],
+    ]
+    assert rows(parts["training-resnet"])[1] == ["alexconv", "fp16", "32", "2", "3.00× faster"]
+    ((figure, text),) = training.drawings([path]).items()
+    assert figure == training.FIGURE and text.startswith("<svg") and "alexconv" in text
+    assert training.drawings([]) == {}
