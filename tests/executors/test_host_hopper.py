@@ -529,6 +529,62 @@ def test_a_warpgroup_multiplies_planes_from_any_row(tmp_path, first_row):
     np.testing.assert_allclose(y, a[first_row : first_row + 64].astype("f8") @ b.T.astype("f8"), atol=1e-5)
 
 
+# Both operands with K outermost: planes of 64 rows of the matrix, a row of 128 bytes for each value of K; K = 32.
+TRANSPOSED_PRODUCT = """
+constexpr int COLUMNS = 2 * COUNT, PLANE = 32 * ROW_BYTES, B_PLANES = (COLUMNS + 63) / 64;
+
+extern "C" __global__ void kernel(const uint4* a, const uint4* b, float* y, int skipped)
+{
+    DYNAMIC_SHARED(char, shared);
+    const int thread = threadIdx.x;
+    for (int i = thread; i < PLANE / 16; i += 128) ((uint4*)shared)[i] = a[i];
+    for (int i = thread; i < B_PLANES * PLANE / 16; i += 128) ((uint4*)(shared + PLANE))[i] = b[i];
+    __syncthreads();
+    const MatrixDescriptor of_a = transposed_descriptor(shared + skipped, PLANE);
+    const MatrixDescriptor of_b = transposed_descriptor(shared + PLANE, PLANE);
+    float d[COUNT];
+    warpgroup_fence();
+    for (int k = 0; k < 2; ++k)
+        wgmma_fp16_transposed(d, advance_descriptor(of_a, 16 * k * ROW_BYTES),
+                              advance_descriptor(of_b, 16 * k * ROW_BYTES), k > 0);
+    warpgroup_commit_group();
+    warpgroup_wait_group<0>();
+    for (int j = 0; j < COUNT / 4; ++j)
+        for (int h = 0; h < 2; ++h)
+            for (int i = 0; i < 2; ++i)
+                y[(16 * (thread / 32) + thread % 32 / 4 + 8 * h) * COLUMNS + 8 * j + 2 * (thread % 4) + i] =
+                    d[4 * j + 2 * h + i];
+}
+"""
+
+
+def transposed_planes(rows):
+    """Rows ``[rows][32]`` of halves as swizzled planes ``[planes][32][64]``, filled up with NaN."""
+    planes = -(-len(rows) // 64)
+    filled = np.full((planes * 64, 32), np.nan, "f2")
+    filled[: len(rows)] = rows
+    return np.stack([swizzled(np.ascontiguousarray(plane.T)) for plane in filled.reshape(planes, 64, 32)])
+
+
+def transposed_product(tmp_path, n, skipped=0):
+    a, b = random_halves((64, 32)), random_halves((n, 32), 1)
+    arrays = [transposed_planes(a), transposed_planes(b), np.zeros((64, n), "f4"), skipped]
+    shared = (1 + -(-n // 64)) * 32 * ROW
+    _, _, y, _ = run(tmp_path, TRANSPOSED_PRODUCT, arrays, block=GROUP, shared=shared, COUNT=n // 2)
+    return y, a.astype("f8") @ b.T.astype("f8")
+
+
+@pytest.mark.parametrize("n", [32, 96, 144, 192])
+def test_a_warpgroup_multiplies_transposed_matrices(tmp_path, n):
+    y, expected = transposed_product(tmp_path, n)
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+
+
+def test_transposed_planes_that_begin_within_an_atom_are_reported(tmp_path):
+    with pytest.raises(LaunchError, match=r"wgmma needs planes aligned to 1024 bytes, .* at kernel\.cu:12"):
+        transposed_product(tmp_path, 64, skipped=128)
+
+
 @pytest.mark.parametrize("arguments", ["rows + 1, 64", "rows, 8", "rows, 0", "rows, 1 << 18"])
 def test_planes_that_a_descriptor_cannot_address_are_reported(tmp_path, arguments):
     body = f"""extern "C" __global__ void kernel(int*)

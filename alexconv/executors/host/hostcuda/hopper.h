@@ -8,6 +8,7 @@
 #include "barriers.h"
 #include "residents.h"
 #include "tensor_map.h"
+#include "cluster.h"
 #include "warpgroup.h"
 
 inline int warp_uniform(int value, host_cuda::Site site = host_cuda::here())

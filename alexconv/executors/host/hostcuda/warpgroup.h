@@ -5,8 +5,8 @@
 // delays the product (hazards.h).
 #pragma once
 
-// The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes, their distance in
-// the same units, and zero for a swizzled one.
+// The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes and for a
+// transposed one, the planes' distance in the same units, and zero for a swizzled one.
 using MatrixDescriptor = uint64_t;
 
 namespace host_cuda {
@@ -30,7 +30,8 @@ inline void widen(const Chunk& halves, float* values)
 
 // d = a b, or d += a b.  Floats 4 j + 2 h + i of thread t are columns 8 j + 2 (t % 4) + i of row t / 4, counted in rows
 // 0 to 7, 16 to 23, ..., and the row eight further down, for h = 0 and 1.
-template <int count>
+// Transposed, a row's halves are one of each of 16 rows in memory, which have a value of K and 64 rows of the matrix.
+template <int count, bool transposed = false>
 struct GroupProduct {
     static constexpr int K = 16, row_pairs = WARPGROUP / 4, quarters = 4, vectors = count / LANES;
 
@@ -40,18 +41,33 @@ struct GroupProduct {
     Site site;
 
     // The address of one of a row's chunks: it follows the previous one in the atom's row, or is in the next plane.
+    // Transposed, of eight rows' chunks of K: chunk `row % 8` of the second eight follows those of the first.
     static uint64_t chunk_address(MatrixDescriptor matrix, int row, int j)
     {
         const uint64_t first = matrix & ADDRESS_MASK, distance = matrix >> ADDRESS_BITS;
+        if (transposed) return value_chunk(matrix, row / HALVES, row % HALVES * (K / HALVES) + j);
         const uint64_t in_atoms = first + uint64_t(row) * ROW_CHUNKS + j;
         const uint64_t swizzled = in_atoms ^ (in_atoms / ROW_CHUNKS % ATOM_ROWS);
         const uint64_t chunk = distance ? first + uint64_t(row) + j * distance : swizzled;
         return chunk * sizeof(Chunk);
     }
 
+    // Of a transposed matrix: the address of the chunk that has a value of K of eight rows.
+    static uint64_t value_chunk(MatrixDescriptor matrix, int eight, int k)
+    {
+        const uint64_t first = matrix & ADDRESS_MASK, distance = matrix >> ADDRESS_BITS;
+        const uint64_t row = first + eight / ROW_CHUNKS * distance + uint64_t(k) * ROW_CHUNKS;
+        return (row + (eight % ROW_CHUNKS ^ int(row / ROW_CHUNKS % ATOM_ROWS))) * sizeof(Chunk);
+    }
+
     // The 16 halves of a row as floats.
     static void read_row(MatrixDescriptor matrix, int row, float (&values)[K])
     {
+        if (transposed) {
+            for (int k = 0; k < K; ++k)
+                values[k] = widen((*reinterpret_cast<const Chunk*>(value_chunk(matrix, row / HALVES, k)))[row % HALVES]);
+            return;
+        }
         for (int j = 0; j < K / HALVES; ++j)
             widen(*reinterpret_cast<const Chunk*>(chunk_address(matrix, row, j)), values + j * HALVES);
     }
@@ -90,7 +106,9 @@ struct GroupProduct {
                 fail("the threads of a warpgroup multiply different matrices", first.site);
         }
         for (const MatrixDescriptor matrix : {first.a, first.b})
-            if (!(matrix >> ADDRESS_BITS) && matrix % ROW_CHUNKS % 2)
+            if (transposed && matrix % (ROW_CHUNKS * ATOM_ROWS))
+                fail("transposed, wgmma needs planes aligned to 1024 bytes", first.site);
+            else if (!(matrix >> ADDRESS_BITS) && matrix % ROW_CHUNKS % 2)
                 fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", first.site);
         start(threads);
     }
@@ -246,6 +264,14 @@ inline MatrixDescriptor unswizzled_descriptor(const void* rows, int distance, ho
     return reinterpret_cast<size_t>(rows) / UNIT | MatrixDescriptor(distance / UNIT) << host_cuda::ADDRESS_BITS;
 }
 
+inline MatrixDescriptor transposed_descriptor(const void* rows, int distance, host_cuda::Site site = host_cuda::here())
+{
+    constexpr int UNIT = sizeof(host_cuda::Chunk), MOST = 1 << 14;
+    if (host_cuda::misalignment(rows, ATOM_BYTES) || distance % ATOM_BYTES || distance < ATOM_BYTES || distance / UNIT >= MOST)
+        host_cuda::fail("transposed, wgmma needs planes aligned to 1024 bytes, less than 2^18 bytes apart", site);
+    return reinterpret_cast<size_t>(rows) / UNIT | MatrixDescriptor(distance / UNIT) << host_cuda::ADDRESS_BITS;
+}
+
 inline MatrixDescriptor advance_descriptor(MatrixDescriptor matrix, int bytes)
 {
     return matrix + MatrixDescriptor(bytes / int(sizeof(host_cuda::Chunk)));
@@ -259,6 +285,16 @@ void wgmma_fp16(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool 
                   "products of a warpgroup have 32, 64, 96, 128, 160, 192 or 256 columns");
     host_cuda::GroupProduct<count> mine{d, a, b, add, site};
     host_cuda::wait_for_warpgroup(host_cuda::GroupProduct<count>::multiply, &mine, site);
+}
+
+template <int count>
+void wgmma_fp16_transposed(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool add,
+                           host_cuda::Site site = host_cuda::here())
+{
+    static_assert(count % 8 == 0 && count <= 128, "products of a warpgroup have up to 256 columns");
+    using Product = host_cuda::GroupProduct<count, true>;
+    Product mine{d, a, b, add, site};
+    host_cuda::wait_for_warpgroup(Product::multiply, &mine, site);
 }
 
 template <int count>

@@ -1,0 +1,19 @@
+// The twins of kernels/arch/cluster.cuh: blocks of a cluster run one after the other, so each is a cluster by itself,
+// which brings all parts and arrives at its own barriers for the others.
+#pragma once
+
+#define CLUSTER_DIMS(blocks)
+
+inline bool brings(int, int) { return true; }
+inline void cluster_barrier() {}
+inline void mbarrier_arrive_at(Mbarrier* barrier, int, host_cuda::Site site = host_cuda::here())
+{
+    mbarrier_arrive(barrier, site);
+}
+
+template <int blocks>
+void tma_multicast_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel, int w, int h, int n,
+                          unsigned short dw, unsigned short dh, host_cuda::Site site = host_cuda::here())
+{
+    tma_load_im2col(to, map, barrier, channel, w, h, n, dw, dh, site);
+}

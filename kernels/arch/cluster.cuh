@@ -1,0 +1,52 @@
+// Clusters: blocks that run side by side, and TMA copies that go to all of them (multicast).
+//
+// A stage that the blocks of a cluster share is brought in as many parts: each block brings one, to itself and to the
+// others, at the same place of their shared memory, and its bytes count at the mbarrier there.  On the host blocks run
+// one after the other: a block brings all parts itself, to itself, and arrives at its own barrier for the others. (PTX
+// ISA, "cp.async.bulk.tensor", "mapa", "barrier.cluster".)
+#pragma once
+#include "hopper.cuh"
+
+#ifndef HOST_CUDA
+#define CLUSTER_DIMS(blocks) __cluster_dims__(blocks, 1, 1)
+
+// Whether the block of this rank brings a part.
+__device__ __forceinline__ bool brings(int part, int rank)
+{
+    return part == rank;
+}
+
+// Waits until all threads of the cluster are here; what they have written to shared memory is then visible to all.
+__device__ __forceinline__ void cluster_barrier()
+{
+    asm volatile("barrier.cluster.arrive.release;\n"
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
+}
+
+// Arrives at the mbarrier at the same place of the shared memory of a block of the cluster.
+__device__ __forceinline__ void mbarrier_arrive_at(Mbarrier* barrier, int rank)
+{
+    asm volatile(
+        "{\n"
+        ".reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "}" ::"r"(shared_address(barrier)),
+        "r"(rank)
+        : "memory");
+}
+
+// As tma_load_im2col, to every block of a cluster of `blocks`.
+template <int blocks>
+__device__ __forceinline__ void tma_multicast_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel,
+                                                     int w, int h, int n, unsigned short dw, unsigned short dh)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n), "h"(dw), "h"(dh),
+        "h"((unsigned short)((1 << blocks) - 1))
+        : "memory");
+}
+#endif
