@@ -28,6 +28,7 @@ from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.kernels.wgmma.ladder_window import WINDOW_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 from alexconv.kernels.wgrad.ladder import WGRAD_RUNGS
+from alexconv.kernels.wgrad.ladder_wgmma import WGRAD_WGMMA_RUNGS
 
 
 class Ladder(tuple[Rung, ...]):
@@ -87,7 +88,7 @@ LADDER = Ladder(  # of the forward direction
 )
 RUNGS, ALIASES = LADDER.named, LADDER.aliases
 
-GRADIENTS = Ladder((*DGRAD_RUNGS, *WGRAD_RUNGS))
+GRADIENTS = Ladder((*DGRAD_RUNGS, *WGRAD_RUNGS, *WGRAD_WGMMA_RUNGS))
 ALL_DIRECTIONS = Ladder((*LADDER, *GRADIENTS))  # what commands choose from
 
 # Abbreviations of the AlexNet study that name a rung with a transfer.

@@ -1,0 +1,381 @@
+"""The wgrad rungs on Hopper's tensor cores: dw as a product over the batch's pixels, by stream-K."""
+
+from collections.abc import Callable
+from math import ceil
+
+from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.wgmma.blocked import CHUNK
+from alexconv.kernels.wgmma.ladder import (
+    ATOM_BYTES,
+    LARGEST_STEP,
+    LARGEST_WINDOW,
+    MBARRIER_BYTES,
+    WARPGROUP,
+    beyond_map,
+    tiles_grid,
+)
+from alexconv.kernels.wgrad.ladder import weights_block, weights_grid
+from alexconv.shapes import WGRAD, Conv
+
+PLANE_VALUES = 64  # filters, or taps, in a row of 128 bytes
+ROW_BYTES = PLANE_VALUES * HALF
+THREADS = 256  # of a preparation's block
+TILE_CHANNELS, PLANE_TILE = 64, 64  # of a block that scales floats
+PITCH = TILE_CHANNELS + 2  # of a pixel there
+OUTLIER_PARTS = 8  # blocks that convert a channel again
+MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
+STAGES, MOST_STAGES = (2, 3, 4, 5, 6, 7, 8), 4
+UNIT_TAPS = (192, 144, 128, 96, 64, 48, 32)  # n of a wgmma, or of a part of it
+
+
+def side(conv: Conv, in_place: bool) -> int:
+    """Rows and columns of the squares of pixels that become one."""
+    return 1 if in_place or conv.strides == (1, 1) or conv.R == conv.S == 1 else conv.U
+
+
+def blocked(conv: Conv, in_place: bool) -> tuple[int, int, int, int, int]:
+    """Channels, rows and columns of a blocked pixel's plane, rows and columns of a blocked filter."""
+    of = side(conv, in_place)
+    channels = conv.C if in_place else round_up(conv.C * of**2, CHUNK)
+    R, S = ceil(conv.R / of), ceil(conv.S / of)
+    H, W = (conv.H, conv.W) if of == 1 else (conv.E + R - 1, conv.F + S - 1)
+    return channels, H, W, R, S
+
+
+def runs(conv: Conv, in_place: bool) -> tuple[int, int]:
+    """Runs of the taps, and taps of one."""
+    channels, _, _, R, S = blocked(conv, in_place)
+    return (R * S, channels) if side(conv, in_place) == 1 else (R, S * channels)
+
+
+def gradient_c(conv: Conv) -> int:
+    """Filters of a pixel of dy, with padding."""
+    return round_up(conv.M, CHUNK)
+
+
+def tile_taps(p: Problem) -> int:
+    """Taps of a tile."""
+    return p["UNITS"] * p["UNIT_TAPS"]
+
+
+def tiles(p: Problem, in_place: bool) -> int:
+    """Tiles of dw."""
+    count, taps = runs(p.conv, in_place)
+    units = count * ceil(taps / p["UNIT_TAPS"])
+    return ceil(p.conv.M / (p["CLUSTER"] * p["TILE_FILTERS"])) * ceil(units / p["UNITS"])
+
+
+def planes(p: Problem) -> int:
+    """Planes of 64 values of a stage, of one term."""
+    return p["TILE_FILTERS"] // PLANE_VALUES + p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
+
+
+def stage_bytes(p: Problem, terms: int) -> int:
+    """Shared memory of a stage and its mbarriers."""
+    return terms * planes(p) * p["TILE_PIXELS"] * ROW_BYTES + 2 * MBARRIER_BYTES
+
+
+def pipeline_bytes(p: Problem, terms: int) -> int:
+    """Shared memory of the product, with slack for alignment."""
+    barriers = p["STAGES"] * 2 * MBARRIER_BYTES
+    stages = p["STAGES"] * (stage_bytes(p, terms) - 2 * MBARRIER_BYTES)
+    return stages + round_up(barriers, CHUNK) + ATOM_BYTES
+
+
+def tile_block(p: Problem) -> Dims:
+    """A producer, and a consumer for every 64 filters, a warpgroup each."""
+    return WARPGROUP * (1 + p["TILE_FILTERS"] // PLANE_VALUES), 1, 1
+
+
+def best_unit(in_place: bool) -> Callable[[Problem], int]:
+    """The unit that leaves the fewest columns of tiles empty; of several the one that divides planes."""
+
+    def default(p: Problem) -> int:
+        count, taps = runs(p.conv, in_place)
+
+        def columns(unit: int) -> tuple[int, bool, int]:
+            units = MOST_TAPS // unit
+            return ceil(count * ceil(taps / unit) / units) * units * unit, unit != PLANE_VALUES, -unit
+
+        return min((unit for unit in UNIT_TAPS if unit <= round_up(taps, PLANE_VALUES)), key=columns)
+
+    return default
+
+
+def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
+    """The constants of a rung whose operands have so many terms."""
+
+    def filters(p: Problem) -> int:
+        return min((128, 64), key=lambda rows: round_up(p.conv.M, rows))
+
+    def stages(p: Problem) -> int:
+        fitting = (p.device.shared_per_block - ATOM_BYTES) // stage_bytes(p, terms)
+        return max(min(STAGES), min(fitting, MOST_STAGES))
+
+    def cluster(p: Problem) -> int:
+        return 1
+
+    return (
+        Constant("TILE_PIXELS", "pixels of a stage, the depth of its product", lambda p: 64, choices=(32, 64, 128)),
+        Constant("TILE_FILTERS", "filters of a tile, 64 for each consumer", filters, choices=(64, 128, 192)),
+        Constant("UNIT_TAPS", "neighbouring taps of a tile", best_unit(in_place), choices=UNIT_TAPS),
+        Constant("UNITS", "such units of a tile", lambda p: MOST_TAPS // p["UNIT_TAPS"], choices=(1, 2, 3, 4, 6)),
+        Constant("STAGES", "stages of the TMA pipeline", stages, choices=STAGES),
+        Constant("CLUSTER", "blocks that share a tile's taps, which they bring to each other", cluster, choices=(1, 2)),
+        Constant(
+            "GRID_BLOCKS",
+            "blocks of the grid, which share the tiles' stages",
+            lambda p: p.device.multiprocessors // p["CLUSTER"] * p["CLUSTER"],
+        ),
+    )
+
+
+def input_map(name: str, array: str, in_place: bool) -> TensorMap:
+    """The im2col map of x: a pixel of it is a run, so that runs of neighbouring pixels may overlap."""
+
+    def dims(p: Problem) -> tuple[int, ...]:
+        channels, H, W, _, _ = blocked(p.conv, in_place)
+        return (channels, W, H, p.N) if side(p.conv, in_place) == 1 else (runs(p.conv, in_place)[1], p.conv.F, H, p.N)
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        channels, H, W, _, _ = blocked(p.conv, in_place)
+        return channels * HALF, W * channels * HALF, H * W * channels * HALF
+
+    def window(p: Problem) -> tuple[int, ...]:
+        conv = p.conv
+        if side(conv, in_place) > 1:
+            return 1, blocked(conv, in_place)[3]
+        return conv.filter_columns, conv.filter_rows, conv.left, conv.top, conv.right, conv.bottom, *conv.strides[::-1]
+
+    return TensorMap(name, array, dims, strides, lambda p: (PLANE_VALUES, p["TILE_PIXELS"] // p["CLUSTER"]), window)
+
+
+def gradient_map(name: str, array: str) -> TensorMap:
+    """The map of dy: pixels of the batch, filters innermost."""
+
+    def dims(p: Problem) -> tuple[int, ...]:
+        return gradient_c(p.conv), p.N * p.conv.E * p.conv.F, 1
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        return gradient_c(p.conv) * HALF, p.N * p.conv.E * p.conv.F * gradient_c(p.conv) * HALF
+
+    return TensorMap(name, array, dims, strides, lambda p: (PLANE_VALUES, p["TILE_PIXELS"], 1))
+
+
+def multiply(terms: int, *maps: str) -> Launch:
+    """The launch of the product."""
+    return Launch(
+        "multiply",
+        (*maps, "partial", BATCH),
+        tiles_grid,
+        tile_block,
+        lambda p: pipeline_bytes(p, terms),
+        pdl=True,
+    )
+
+
+def reduce_fragments(*args: str) -> Launch:
+    """The launch that adds the fragments of each weight."""
+    return Launch("reduce_fragments", ("partial", *args, BATCH), weights_grid, weights_block, pdl=True)
+
+
+def partial(in_place: bool) -> Array:
+    """The sums of fragments."""
+    return Array(
+        "partial",
+        lambda p: (p["GRID_BLOCKS"] + (tiles(p, in_place) - 1) * p["CLUSTER"], p["TILE_FILTERS"] * tile_taps(p)),
+    )
+
+
+def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str | None]:
+    """Why such a rung does not take a problem."""
+
+    def reason(p: Problem) -> str | None:
+        conv = p.conv
+        if halves and conv.M % CHUNK:
+            return f"{conv.M} filters: the copy engine takes multiples of {CHUNK}"
+        if in_place and conv.C % CHUNK:
+            return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+        if side(conv, in_place) > 1 and (conv.strides != (conv.U, conv.U) or conv.dilation != (1, 1)):
+            return f"strides {conv.strides} and dilation {conv.dilation}: takes equal strides and no dilation"
+        if side(conv, in_place) == 1 and (reason := beyond_map(conv)):
+            return reason
+        if conv.U > LARGEST_STEP or blocked(conv, in_place)[3] > LARGEST_WINDOW:
+            return f"a stride of {conv.U} and {conv.R} rows: takes strides up to {LARGEST_STEP}"
+        if tile_taps(p) * p["TILE_FILTERS"] > MOST_TAPS * 128 or tile_taps(p) > MOST_TAPS:
+            return f"a tile of {p['TILE_FILTERS']} x {tile_taps(p)}: registers hold {128 * MOST_TAPS} sums"
+        if p["GRID_BLOCKS"] % p["CLUSTER"]:
+            return f"{p['GRID_BLOCKS']} blocks are no whole clusters of {p['CLUSTER']}"
+        return beyond_shared(p.device, "a block needs", pipeline_bytes(p, terms))
+
+    return reason
+
+
+# ---- Floats, scaled --------------------------------------------------------------------------------------------------
+
+
+def tiles_of_plane(pixels: int) -> int:
+    """Tiles of a plane."""
+    return ceil(pixels / PLANE_TILE)
+
+
+def input_pixels(conv: Conv) -> int:
+    """Pixels of a blocked plane."""
+    _, H, W, _, _ = blocked(conv, in_place=False)
+    return H * W
+
+
+def input_c(conv: Conv) -> int:
+    """Channels of a blocked pixel."""
+    return blocked(conv, in_place=False)[0]
+
+
+def prepare_grid(p: Problem) -> Dims:
+    """A block for each tile of x and of dy, of each image."""
+    of_x = tiles_of_plane(input_pixels(p.conv)) * ceil(input_c(p.conv) / TILE_CHANNELS)
+    of_dy = tiles_of_plane(p.conv.E * p.conv.F) * ceil(gradient_c(p.conv) / TILE_CHANNELS)
+    return of_x + of_dy, 1, p.N
+
+
+def flat_block(p: Problem) -> Dims:
+    """A block of a preparation."""
+    return THREADS, 1, 1
+
+
+def pixels(name: str) -> Array:
+    """x as a term of fp16."""
+    return Array(name, lambda p: (p.N, input_pixels(p.conv), input_c(p.conv)), HALF)
+
+
+def gradients(name: str) -> Array:
+    """dy as a term of fp16."""
+    return Array(name, lambda p: (p.N, p.conv.E * p.conv.F, gradient_c(p.conv)), HALF)
+
+
+MAGNITUDES = (
+    Array("input_magnitudes", lambda p: (p.N, tiles_of_plane(input_pixels(p.conv)), input_c(p.conv))),
+    Array("gradient_magnitudes", lambda p: (p.N, tiles_of_plane(p.conv.E * p.conv.F), gradient_c(p.conv))),
+)
+EXPONENTS = (
+    Array("input_exponents", lambda p: (input_c(p.conv),)),
+    Array("gradient_exponents", lambda p: (gradient_c(p.conv),)),
+)
+
+
+def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suffixes: tuple[str, ...]) -> Rung:
+    """A rung of floats, whose operands have a term for each suffix."""
+    terms = len(suffixes)
+    of_x, of_dy = ([f"{operand}{suffix}" for suffix in suffixes] for operand in ("pixels", "gradients"))
+    input_maps, gradient_maps = ([f"{operand}{suffix}_map" for suffix in suffixes] for operand in ("input", "gradient"))
+    magnitudes, exponents = (tuple(array.name for array in arrays) for arrays in (MAGNITUDES, EXPONENTS))
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="wgrad",
+        parent=parent,
+        file=f"wgrad/{name.replace('-', '_')}.cu",
+        launches=(
+            Launch(
+                "prepare",
+                ("x", "dy", *magnitudes, *of_x, *of_dy),
+                prepare_grid,
+                flat_block,
+                lambda p: terms * PLANE_TILE * PITCH * HALF,
+            ),
+            Launch(
+                "prepare_outliers",
+                ("x", "dy", *magnitudes, *exponents, *of_x, *of_dy, BATCH),
+                lambda p: (input_c(p.conv) + gradient_c(p.conv), OUTLIER_PARTS, 1),
+                flat_block,
+                pdl=True,
+            ),
+            multiply(terms, *input_maps, *gradient_maps),
+            reduce_fragments(*exponents, "x", "dy", "dw"),
+        ),
+        constants=tile_constants(terms, in_place=False),
+        scratch=(*MAGNITUDES, *EXPONENTS, *map(pixels, of_x), *map(gradients, of_dy), partial(in_place=False)),
+        maps=(
+            *(input_map(name, array, in_place=False) for name, array in zip(input_maps, of_x, strict=True)),
+            *(gradient_map(name, array) for name, array in zip(gradient_maps, of_dy, strict=True)),
+        ),
+        refuses=refuses(terms, in_place=False, halves=False),
+        takes=("padding", "stride pairs", "dilation"),
+        direction=WGRAD,
+        precision=precision,
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="fp16",
+        products=3 if terms == 2 else 1,
+    )
+
+
+WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "wgrad-wgmma-half",
+        alias="wg-wgmma-h",
+        idea="wgmma on transposed operands as they lie in NHWC, fed by TMA; stream-K over pixels, reduced in order",
+        family="wgrad",
+        parent="wgrad-mma-half",
+        file="wgrad/wgrad_wgmma_half.cu",
+        launches=(multiply(1, "input_map", "gradient_map"), reduce_fragments("dw")),
+        constants=tile_constants(1, in_place=True),
+        scratch=(partial(in_place=True),),
+        maps=(input_map("input_map", "x", in_place=True), gradient_map("gradient_map", "dy")),
+        refuses=refuses(1, in_place=True, halves=True),
+        takes=("padding", "stride pairs", "dilation"),
+        direction=WGRAD,
+        precision="fp16",
+        layout="nhwc",
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="fp16",
+    ),
+    Rung(
+        "wgrad-wgmma-half-blocked",
+        alias="wg-wgmma-s2d-h",
+        idea="space-to-depth first, for few channels and a stride",
+        family="wgrad",
+        parent="wgrad-wgmma-half",
+        file="wgrad/wgrad_wgmma_half_blocked.cu",
+        launches=(
+            Launch(
+                "prepare_input",
+                ("x", "pixels", BATCH),
+                lambda p: (ceil(input_pixels(p.conv) * input_c(p.conv) // CHUNK / THREADS), 1, p.N),
+                flat_block,
+            ),
+            multiply(1, "input_map", "gradient_map"),
+            reduce_fragments("dw"),
+        ),
+        constants=tile_constants(1, in_place=False),
+        scratch=(pixels("pixels"), partial(in_place=False)),
+        maps=(input_map("input_map", "pixels", in_place=False), gradient_map("gradient_map", "dy")),
+        refuses=refuses(1, in_place=False, halves=True),
+        takes=("padding", "stride pairs", "dilation"),
+        direction=WGRAD,
+        precision="fp16",
+        layout="nhwc",
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="fp16",
+    ),
+    of_floats(
+        "wgrad-wgmma-scaled",
+        "wg-wgmma-s",
+        "floats scaled and rounded to fp16, a power of two for each channel and filter: tf32's accuracy",
+        "wgrad-wgmma-half-blocked",
+        "tf32",
+        ("",),
+    ),
+    of_floats(
+        "wgrad-wgmma-split",
+        "wg-wgmma-2",
+        "hi and lo fp16 terms, three products, every stage promoted: the accuracy of fp32",
+        "wgrad-wgmma-scaled",
+        "fp32",
+        ("_hi", "_lo"),
+    ),
+)
