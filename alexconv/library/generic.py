@@ -1,4 +1,4 @@
-"""Launch configurations of the kernels whose shape is an argument: generic.cu's, copy.cu's and sum.cu's."""
+"""Launch configurations of kernels whose shape is an argument: those of generic.cu, copy.cu and sum.cu."""
 
 from math import ceil, prod
 from pathlib import Path
@@ -8,8 +8,8 @@ from alexconv.library.arrays import Descriptor
 from alexconv.library.packets import Struct
 from alexconv.shapes import Conv
 
-GENERIC_SOURCE, COPY_SOURCE, SUM_SOURCE = SOURCES = tuple(
-    Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu", "sum.cu")
+GENERIC_SOURCE, COPY_SOURCE, SUM_SOURCE, PIXELS_SOURCE = SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu", "sum.cu", "pixels.cu")
 )
 TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in generic.cu
 LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty

@@ -20,6 +20,7 @@ from alexconv.library.torch_fusion import (
     traced,
 )
 from alexconv.library.torch_operator import convolve
+from alexconv.library.torch_pixels import activated
 from alexconv.messages import print_to_stderr
 from alexconv.precisions import PRECISIONS
 
@@ -104,11 +105,6 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         return f"{C * self.terms.groups}, {M}, kernel_size=({R}, {S}), precision={self.precision}"
 
 
-def activated(y: torch.Tensor, activation: str | None) -> torch.Tensor:
-    """A tensor with an activation applied by torch."""
-    return y if activation is None else getattr(torch.nn.functional, activation)(y)
-
-
 def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
     """A value that changes when a parameter or its memory does."""
     if parameter is None:
@@ -125,12 +121,14 @@ class Patched:
 
     ``fused`` are the batch norms, activations, additions and concatenations that convolutions compute: modules, and
     nodes of the model's graph that call functions.  ``unfused`` are other batch norms and activations, with the reason.
+    ``own`` are other batch norms, gates and pooling layers, which have kernels of their own for channels_last.
     """
 
     replaced: tuple[str, ...]
     left: tuple[tuple[str, str], ...]
     fused: tuple[str, ...] = ()
     unfused: tuple[tuple[str, str], ...] = ()
+    own: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{len(self.replaced)} convolutions replaced, {len(self.left)} left alone"]
@@ -139,6 +137,8 @@ class Patched:
             what = "batch norms, activations, additions and concatenations"
             lines += [f"{len(self.fused)} {what} computed with them, {len(self.unfused)} left alone"]
             lines += [f"  {name}: {reason}" for name, reason in self.unfused]
+        if self.own:
+            lines += [f"{len(self.own)} other batch norms, gates and pooling layers have kernels for channels_last"]
         return "\n".join(lines)
 
 
@@ -180,18 +180,20 @@ def patch(
             replacements[id(layer)] = PatchedConv2d(layer, precision, norms.get(layer)).train(layer.training)
         setattr(owner, attribute, replacements[id(layer)])
     fused, remaining = replace_by_identity(model, set(norms.values())), set()
+    own: list[str] = []
     if graph is not None:
         rewriting = Rewriting(graph, model, PatchedConv2d)
         rewriting.rewrite()
         rewriting.install()
         fused += rewriting.fused
+        own = rewriting.own
         remaining = rewriting.called_modules()
     unfused = [
         (name, why)
         for name, module in model.named_modules()
-        if fuse and (name in remaining or name not in fused) and isinstance(module, FOLLOWERS)
+        if fuse and (name in remaining or name not in fused) and isinstance(module, FOLLOWERS) and name not in own
     ]
-    result = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused))
+    result = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused), tuple(own))
     say(str(result))
     return result
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from alexconv.library.terms import RELU, RELU6, SILU
+from alexconv.library.torch_pixels import PATCHES, PatchedNorm, gated, patched
 
 # Activations by the type of a module, by function, and by the name of a tensor's method.
 ACTIVATIONS: dict[Any, str] = {
@@ -27,6 +28,8 @@ ACTIVATIONS: dict[Any, str] = {
 ADDITIONS = {operator.add, torch.add, "add"}
 ADDITIONS_IN_PLACE = {operator.iadd, "add_"}
 CONCATENATIONS = {torch.cat, torch.concat}
+SIGMOIDS = {nn.Sigmoid, torch.sigmoid, functional.sigmoid, "sigmoid"}
+PRODUCTS = {operator.mul, torch.mul, "mul"}
 KEEP_CHANNELS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Identity, nn.Dropout)
 NOTHING_IN_EVALUATION = (nn.Identity, nn.Dropout, nn.Dropout2d)
 STOCHASTIC_DEPTH = "stochastic_depth"  # torchvision's function, which returns its input in evaluation
@@ -95,13 +98,15 @@ def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Par
 class Rewriting:
     """A graph whose layers of the type ``patched`` take ``residual``, ``activation``, ``place`` and ``out``.
 
-    ``fused`` names what they now compute: modules, and nodes of the graph that call functions.
+    ``fused`` names what they now compute: modules, and nodes of the graph that call functions; ``own`` what pixels.cu
+    computes.
     """
 
     graph: torch.fx.Graph
     model: nn.Module
     patched: type
     fused: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
 
     def rewrite(self) -> None:
         """Moves what follows layers into their calls."""
@@ -110,6 +115,8 @@ class Rewriting:
             self._absorb(node)
         for family in self._families():
             self._join(family)
+        for node in list(self.graph.nodes):
+            self._give_kernel(node)
         self.graph.lint()
 
     def install(self) -> None:
@@ -171,6 +178,35 @@ class Rewriting:
             self.graph.erase_node(erased)
         self.fused += [self._name(erased) for erased in done.values()]
 
+    def _give_kernel(self, node: Any) -> None:
+        """Lets pixels.cu compute a batch norm with its activation, a pooling layer, or a product with a sigmoid."""
+        if self._kind(node) in PATCHES:
+            module: Any = self._module(node)
+            if isinstance(module, nn.BatchNorm2d) and (module.training or module.running_mean is None):
+                return
+            owner, _, attribute = node.target.rpartition(".")
+            setattr(self.model.get_submodule(owner), attribute, patched(module))
+        if type(self._module(node)) is PatchedNorm:
+            following = only_user(node)
+            if following is not None and (name := ACTIVATIONS.get(self._kind(following))):
+                node.kwargs = {**node.kwargs, "activation": name}
+                following.replace_all_uses_with(node)
+                self.graph.erase_node(following)
+                self.own.append(self._name(following))
+        if type(self._module(node)) in PATCHES.values():
+            self.own.append(self._name(node))
+        elif self._kind(node) in PRODUCTS and len(node.args) == 2 and not node.kwargs:
+            sides = [side for side in node.args if isinstance(side, torch.fx.Node)]
+            gates = [side for side in sides if self._kind(side) in SIGMOIDS and only_user(side) is node]
+            if len(sides) == 2 and gates:
+                (x,) = (side for side in sides if side is not gates[0])
+                with self.graph.inserting_before(node):
+                    product = self.graph.call_function(gated, (x, gates[0].args[0]))
+                node.replace_all_uses_with(product)
+                self.own.append(self._name(node))
+                self.graph.erase_node(node)
+                self.graph.erase_node(gates[0])
+
     def _addend(self, addition: Any, node: Any) -> Any | None:
         """What a node adds to another's output, if it is an addition of the two."""
         kind = self._kind(addition)
@@ -220,7 +256,7 @@ class Rewriting:
         if parts := self._parts(node):
             sizes = [self._channels(part) for part in parts]
             return None if None in sizes else sum(size or 0 for size in sizes)
-        keeps = self._kind(node) in KEEP_CHANNELS or self._kind(node) in ACTIVATIONS
+        keeps = isinstance(module, KEEP_CHANNELS) or self._kind(node) in ACTIVATIONS
         return self._channels(node.args[0]) if keeps else None
 
     def _changed(self, node: Any) -> bool:

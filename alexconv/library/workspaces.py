@@ -468,7 +468,7 @@ class Gpu:
         return plan, key
 
     def any_shape(self) -> dict[tuple[Path, int], Kernels]:
-        """The kernels of generic.cu, copy.cu and sum.cu, by file and bytes of an element, loaded on first use."""
+        """The kernels of the files of generic.SOURCES, by file and bytes of an element, loaded on first use."""
         if self._any_shape:
             return self._any_shape
         gpu = self.executor.gpu
@@ -481,7 +481,8 @@ class Gpu:
         self._any_shape |= dict(zip(wanted, kernels, strict=True))
         return self._any_shape
 
-    def _of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
+    def of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
+        """The handle of a kernel that takes any shape, for an array's type."""
         return self.any_shape()[source, array.itemsize].function(entry, 0)
 
     def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
@@ -503,7 +504,7 @@ class Gpu:
     ) -> None:
         """Appends a copy of planes into a zero-padded target; ``before`` is the padding before rows and columns."""
         entry, grid, block, words = generic.copy(source[1], target[1], before)
-        function = self._of_any_shape(generic.COPY_SOURCE, source[1], entry)
+        function = self.of_any_shape(generic.COPY_SOURCE, source[1], entry)
         recipe.add(function, grid, block, 0, [source[0], target[0], *words])
 
     def add_generic(
@@ -512,7 +513,7 @@ class Gpu:
         """Appends the launch that computes a layer of any shape."""
         x, w, y = (arrays[name] for name in ("x", "w", "y"))
         entry, grid, block, words = generic.convolution(conv, N, x[1], w[1], y[1])
-        function = self._of_any_shape(generic.GENERIC_SOURCE, x[1], entry)
+        function = self.of_any_shape(generic.GENERIC_SOURCE, x[1], entry)
         recipe.add(function, grid, block, 0, [x[0], w[0], bias, y[0], *words])
 
     def add_sums(self, recipe: Recipe, lane: Lane, dy: tuple[Value, Descriptor], target: Value) -> None:
@@ -520,7 +521,7 @@ class Gpu:
         (first, second), nbytes = generic.sums(dy[1])
         partial = lane.reserve(nbytes)
         for (entry, grid, words), arrays in ((first, (dy[0], partial)), (second, (partial, target))):
-            function = self._of_any_shape(generic.SUM_SOURCE, dy[1], entry)
+            function = self.of_any_shape(generic.SUM_SOURCE, dy[1], entry)
             recipe.add(function, grid, (generic.THREADS, 1, 1), 0, [*arrays, *words])
 
     def add_finish(
@@ -538,7 +539,7 @@ class Gpu:
         y, residual = arrays
         entry, grid, block, words = generic.finish(rest, N, y, residual or y)
         recipe.add(
-            self._of_any_shape(generic.GENERIC_SOURCE, y, entry),
+            self.of_any_shape(generic.GENERIC_SOURCE, y, entry),
             grid,
             block,
             0,

@@ -1,0 +1,127 @@
+// What networks compute between convolutions, of arrays with the channels innermost: batch norms with their activation,
+// gates and pooling.  The shape is an argument of the launch; one compilation serves every shape.  No rung uses it.
+//
+// All are bound by memory: a thread loads and stores 16 bytes of a pixel's channels at a time, and computes in fp32.
+// Arrays may be slices of channels of larger ones: a pixel begins PITCH elements after the one before.
+//
+// affine: the activation of x times a factor and plus a shift of each channel.  gate: x times the sigmoid of a number of
+// each image and channel.  pool: the largest value of a window, or the mean; windows end at the plane's border.
+#if ELEMENT_BYTES == 2
+#include <cuda_fp16.h>
+using Element = __half;
+#else
+using Element = float;
+#endif
+
+constexpr int THREADS = 256, VECTOR = 16 / sizeof(Element);  // as in library/pixels.py
+
+union Chunk {
+    uint4 word;
+    Element values[VECTOR];
+};
+
+__device__ __forceinline__ Chunk load(const Element* from) { return {*reinterpret_cast<const uint4*>(from)}; }
+
+__device__ __forceinline__ void store(Element* to, const float (&values)[VECTOR])
+{
+    Chunk chunk;
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) chunk.values[i] = Element(values[i]);
+    *reinterpret_cast<uint4*>(to) = chunk.word;
+}
+
+// A thread's pixel of all, and its first channel.
+struct Place {
+    long long pixel;
+    int c;
+
+    __device__ __forceinline__ static Place of(long long channels)
+    {
+        const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
+        const int chunks = channels / VECTOR;
+        if (i >> 32) return {i / chunks, int(i % chunks) * VECTOR};
+        return {unsigned(i) / unsigned(chunks), int(unsigned(i) % unsigned(chunks)) * VECTOR};  // a quarter of the time
+    }
+};
+
+struct Affine {
+    long long pixels, C, x_pitch, y_pitch, relu, ceiling, silu;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    affine(const Element* __restrict__ x,      // [pixels][C], x_pitch apart
+           const float* __restrict__ factors,  // [C]
+           const float* __restrict__ shifts,   // [C]
+           Element* __restrict__ y,            // [pixels][C], y_pitch apart
+           Affine of)
+{
+    const Place place = Place::of(of.C);
+    if (place.pixel >= of.pixels) return;
+    const Chunk chunk = load(x + place.pixel * of.x_pitch + place.c);
+    float values[VECTOR];
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) {
+        float value = float(chunk.values[i]) * factors[place.c + i] + shifts[place.c + i];
+        if (of.silu) value /= 1 + expf(-value);
+        if (of.ceiling && value > of.ceiling) value = of.ceiling;
+        values[i] = of.relu && value < 0 ? 0 : value;  // a NaN stays one
+    }
+    store(y + place.pixel * of.y_pitch + place.c, values);
+}
+
+struct Gate {
+    long long pixels, plane, C, x_pitch;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gate(const Element* __restrict__ x,      // [pixels][C], x_pitch apart
+         const Element* __restrict__ gates,  // [N][C], before the sigmoid
+         Element* __restrict__ y,            // [pixels][C]
+         Gate of)
+{
+    const Place place = Place::of(of.C);
+    if (place.pixel >= of.pixels) return;
+    const Chunk chunk = load(x + place.pixel * of.x_pitch + place.c);
+    const Chunk own = load(gates + place.pixel / of.plane * of.C + place.c);
+    float values[VECTOR];
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) values[i] = float(chunk.values[i]) / (1 + expf(-float(own.values[i])));
+    store(y + place.pixel * of.C + place.c, values);
+}
+
+struct Pool {
+    long long N, H, W, C, E, F, R, S, U, V, top, left, x_pitch, y_pitch, mean;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    pool(const Element* __restrict__ x,  // [N][H][W][C], pixels x_pitch apart
+         Element* __restrict__ y,        // [N][E][F][C], pixels y_pitch apart
+         Pool of)
+{
+    const Place place = Place::of(of.C);
+    const int E = of.E, F = of.F, W = of.W;
+    if (place.pixel >= of.N * E * F) return;
+    const int n = place.pixel / (E * F), e = place.pixel / F % E, f = place.pixel % F;
+    const int top = e * int(of.U) - int(of.top), left = f * int(of.V) - int(of.left);
+    const int bottom = min(top + int(of.R), int(of.H)), right = min(left + int(of.S), W);
+    x += (long long)n * of.H * W * of.x_pitch + place.c;
+    float values[VECTOR];
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) values[i] = of.mean ? 0 : -INFINITY;
+    for (int h = max(top, 0); h < bottom; ++h)
+        for (int w = max(left, 0); w < right; ++w) {
+            const Chunk chunk = load(x + ((long long)h * W + w) * of.x_pitch);
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) {
+                const float value = chunk.values[i];
+                if (of.mean)
+                    values[i] += value;
+                else if (values[i] == values[i] && !(value <= values[i]))  // the first NaN is the largest
+                    values[i] = value;
+            }
+        }
+    if (of.mean)
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) values[i] /= of.R * of.S;
+    store(y + place.pixel * of.y_pitch + place.c, values);
+}

@@ -1,0 +1,99 @@
+"""What networks compute between convolutions on a GPU, by pixels.cu: batch norms, gates, pooling.
+
+Arrays have the channels innermost, whole vectors of 16 bytes for each pixel; they may be slices of channels of larger
+ones.
+"""
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+from alexconv.kernels.rung import SLICE_BYTES
+from alexconv.library import devices
+from alexconv.library.arrays import Descriptor, View
+from alexconv.library.calls import y_channels
+from alexconv.library.generic import PIXELS_SOURCE, THREADS
+from alexconv.library.packets import Packet, Symbol
+from alexconv.library.terms import ACTIVATIONS
+from alexconv.shapes import Conv
+
+MOST_PACKETS = 4096
+MOST_VALUES = 2**31 - 1  # of an array: kernels count pixels and channels of an image in 32-bit integers
+
+
+class Work(NamedTuple):
+    """A launch of pixels.cu: its entry point, the vectors that it stores, its arrays by packets' names, its struct."""
+
+    entry: str
+    vectors: int
+    arrays: tuple[str, ...]
+    words: tuple[int, ...]
+
+
+def pitch(array: Descriptor) -> int | None:
+    """Elements from a pixel to the next of an array that pixels.cu takes; None if it does not."""
+    vector = SLICE_BYTES // array.itemsize
+    lies = array.lies("nhwc")
+    elements = array.shape[1] if lies else y_channels(array)
+    innermost = lies or array.strides[1] == 1
+    taken = array.aligned and innermost and 0 < prod(array.shape) <= MOST_VALUES
+    return elements if taken and elements and not elements % vector and not array.shape[1] % vector else None
+
+
+def affine(x: Descriptor, y: Descriptor, activation: str | None) -> Work | None:
+    """The activation of x times ``w``, plus ``bias``: floats ``[C]``; None for arrays that are not taken."""
+    pitches = pitch(x), pitch(y)
+    if None in pitches:
+        return None
+    conv = Conv(1, 1, 1, 1, 1, 1, **ACTIVATIONS[activation])
+    N, C, H, W = x.shape
+    words = N * H * W, C, *map(int, filter(None, pitches)), int(conv.relu), conv.ceiling, int(conv.silu)
+    return Work("affine", N * H * W * C // vector_of(x), ("x", "w", "bias", "y"), words)
+
+
+def gate(x: Descriptor, gates: Descriptor) -> Work | None:
+    """x times the sigmoid of ``gates``, ``[N][C][1][1]``, into a packed y; None for arrays that are not taken."""
+    N, C, H, W = x.shape
+    step = pitch(x)
+    if step is None or gates.shape != (N, C, 1, 1) or not (gates.lies("nhwc") and gates.aligned):
+        return None
+    return Work("gate", N * H * W * C // vector_of(x), ("x", "residual", "y"), (N * H * W, H * W, C, step))
+
+
+def pool(x: Descriptor, y: Descriptor, window: Sequence[int], *, mean: bool) -> Work | None:
+    """The largest value, or the mean, of windows (R, S, U, V, top, left); None for arrays that are not taken."""
+    x_pitch, y_pitch = pitch(x), pitch(y)
+    if x_pitch is None or y_pitch is None:
+        return None
+    (N, C, H, W), (E, F) = x.shape, y.shape[2:]
+    words = N, H, W, C, E, F, *window, x_pitch, y_pitch, int(mean)
+    return Work("pool", N * E * F * C // vector_of(x), ("x", "y"), words)
+
+
+def vector_of(array: Descriptor) -> int:
+    """Elements of a vector."""
+    return SLICE_BYTES // array.itemsize
+
+
+packets: dict[Any, Packet] = {}
+
+
+def enqueue(work: Work, x: View, addresses: Sequence[int]) -> None:
+    """Enqueues a launch on the stream of x; addresses of x, y, residual, w and bias, 0 for those that it lacks."""
+    device = devices.gpu(x.descriptor.device or 0)
+    with device.lock, device.current():
+        numbers = device.lane(x.stream)
+        key = device.number, numbers, work, x.descriptor.itemsize
+        packet = packets.get(key)
+        if packet is None or not packet.usable():
+            lane = device.lane_of(numbers, x.stream)
+            recipe = device.recipe(lane)
+            grid = ceil(work.vectors / THREADS), 1, 1
+            function = device.of_any_shape(PIXELS_SOURCE, x.descriptor, work.entry)
+            recipe.add(function, grid, (THREADS, 1, 1), 0, [*map(Symbol, work.arrays), list(work.words)])
+            packet = Packet(recipe, lane, ())
+            if lane.life is None:
+                if len(packets) >= MOST_PACKETS:
+                    packets.clear()
+                packets[key] = packet
+        packet.enqueue(addresses)

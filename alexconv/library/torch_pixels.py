@@ -1,0 +1,150 @@
+"""What a patched model computes between convolutions by pixels.cu, on tensors of a GPU in channels_last.
+
+The modules share the state of those that they replace, and compute other tensors, or with gradients, as those do.
+Imported only in a process that has torch.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from alexconv.library import pixels
+from alexconv.library.arrays import view
+from alexconv.library.operation import is_plain
+
+
+def takes(*tensors: torch.Tensor) -> bool:
+    """Whether pixels.cu may compute with these tensors."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(tensors[0].device.type):
+        return False
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return not needs_grad and all(
+        tensor.is_cuda and tensor.dim() == 4 and is_plain(tensor) and tensor.dtype in (torch.float32, torch.float16)
+        for tensor in tensors
+    )
+
+
+def computed(
+    x: torch.Tensor, shape: tuple[int, ...], work: Callable[[Any, Any], pixels.Work | None], *others: torch.Tensor
+) -> torch.Tensor | None:
+    """A new tensor of that shape, from x and others in the order of their arrays; None if pixels.cu does not take them.
+
+    ``work`` returns the launch for the descriptors of x and the new tensor.
+    """
+    y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    of_x, of_y = view(x, "x"), view(y, "y")
+    launch = work(of_x.descriptor, of_y.descriptor)
+    if launch is None:
+        return None
+    addresses = {"x": of_x.address, "y": of_y.address}
+    names = (name for name in launch.arrays if name not in addresses)
+    addresses |= {name: other.data_ptr() for name, other in zip(names, others, strict=True)}
+    pixels.enqueue(launch, of_x, [addresses.get(name, 0) for name in ("x", "y", "residual", "w", "bias")])
+    return y
+
+
+class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
+    """A batch norm in evaluation, with its activation."""
+
+    _factors: tuple[Any, torch.Tensor, torch.Tensor] | None = None
+
+    def forward(self, x: torch.Tensor, activation: str | None = None) -> torch.Tensor:
+        """The activation of the normalized tensor."""
+        if not self.training and takes(x):
+            factors, shifts = self.factors()
+            y = computed(x, x.shape, lambda of_x, of_y: pixels.affine(of_x, of_y, activation), factors, shifts)
+            if y is not None:
+                return y
+        return activated(super().forward(x), activation)
+
+    def factors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the norm multiplies with, and adds after that, for each channel, as it is now."""
+        state = self.running_mean, self.running_var, self.weight, self.bias
+        versions = [None if values is None else (values.data_ptr(), values._version) for values in state]
+        if self._factors is None or self._factors[0] != versions:
+            mean, variance, weight, bias = (values if values is None else values.detach().double() for values in state)
+            factors: Any = (variance + self.eps).rsqrt()
+            factors = factors if weight is None else factors * weight
+            shifts: Any = mean * -factors if bias is None else bias - mean * factors
+            self._factors = versions, factors.float(), shifts.float()
+        return self._factors[1:]
+
+
+class PatchedMaxPool(nn.MaxPool2d):  # type: ignore[misc]
+    """Max pooling."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The largest values of windows."""
+        if takes(x) and pairs(self.dilation) == (1, 1) and not self.return_indices:
+            y = pooled(x, self, mean=False)
+            if y is not None:
+                return y
+        return super().forward(x)
+
+
+class PatchedAvgPool(nn.AvgPool2d):  # type: ignore[misc]
+    """Average pooling."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The means of windows."""
+        if takes(x) and pairs(self.padding) == (0, 0) and not self.ceil_mode and self.divisor_override is None:
+            y = pooled(x, self, mean=True)
+            if y is not None:
+                return y
+        return super().forward(x)
+
+
+PATCHES: dict[type, type] = {
+    nn.BatchNorm2d: PatchedNorm,
+    nn.MaxPool2d: PatchedMaxPool,
+    nn.AvgPool2d: PatchedAvgPool,
+}
+
+
+def patched(module: nn.Module) -> nn.Module:
+    """A module of PATCHES that pixels.cu computes, with the same state."""
+    replacement: nn.Module = object.__new__(PATCHES[type(module)])
+    replacement.__dict__ = module.__dict__
+    return replacement
+
+
+def pairs(value: Any) -> tuple[int, int]:
+    """A number for rows and columns, or one for each."""
+    down, across = value if isinstance(value, tuple | list) else (value, value)
+    return down, across
+
+
+def pooled(x: torch.Tensor, pool: Any, *, mean: bool) -> torch.Tensor | None:
+    """The tensor pooled by pixels.cu; None if that does not take it."""
+    (R, S), (U, V), (top, left) = (pairs(size) for size in (pool.kernel_size, pool.stride, pool.padding))
+    N, C, H, W = x.shape
+    rows, columns = (
+        outputs(size, window, step, around, up=pool.ceil_mode)
+        for size, window, step, around in ((H, R, U, top), (W, S, V, left))
+    )
+    window = R, S, U, V, top, left
+    return computed(x, (N, C, rows, columns), lambda of_x, of_y: pixels.pool(of_x, of_y, window, mean=mean))
+
+
+def outputs(size: int, window: int, step: int, around: int, *, up: bool) -> int:
+    """Rows or columns of outputs; rounded ``up``, but no window begins in the padding at the end."""
+    room = size + 2 * around - window
+    count = (room + (step - 1 if up else 0)) // step + 1
+    return count - 1 if up and (count - 1) * step >= size + around else count
+
+
+def gated(x: torch.Tensor, gates: torch.Tensor) -> torch.Tensor:
+    """A tensor times the sigmoid of ``gates``, which has a pixel for each image."""
+    if takes(x, gates) and gates.shape == (*x.shape[:2], 1, 1) and gates.dtype == x.dtype:
+        packed = gates.contiguous()
+        y = computed(x, x.shape, lambda of_x, _: pixels.gate(of_x, view(packed, "gates").descriptor), packed)
+        if y is not None:
+            return y
+    return x * torch.sigmoid(gates)
+
+
+def activated(y: torch.Tensor, activation: str | None) -> torch.Tensor:
+    """A tensor with an activation applied by torch."""
+    return y if activation is None else getattr(torch.nn.functional, activation)(y)
