@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < VECTOR; ++i) {
         float value = float(chunk.values[i]) * factors[place.c + i] + shifts[place.c + i];
-        if (of.silu) value /= 1 + expf(-value);
+        if (of.silu) value = __fdividef(value, 1 + __expf(-value));
         if (of.ceiling && value > of.ceiling) value = of.ceiling;
         values[i] = of.relu && value < 0 ? 0 : value;  // a NaN stays one
     }
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Chunk own = load(gates + place.pixel / of.plane * of.C + place.c);
     float values[VECTOR];
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i) values[i] = float(chunk.values[i]) / (1 + expf(-float(own.values[i])));
+    for (int i = 0; i < VECTOR; ++i) values[i] = __fdividef(float(chunk.values[i]), 1 + __expf(-float(own.values[i])));
     store(y + place.pixel * of.C + place.c, values);
 }
 

@@ -69,14 +69,11 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
         without = replace(without, residual=False, relu=False, ceiling=0, silu=False)
     plain = [call.conv.with_border().alone()] if call.conv.direction == FORWARD else []
     layers = dict.fromkeys([call.conv, without, *plain])
-    able = [
-        candidate(device, call, choice, conv)
-        for conv in layers
-        if any(set(conv.features) <= set(rung.takes) for rung in ALL_DIRECTIONS.of_direction(conv.direction))
-        for layout in LAYOUTS
-        if stores_in_place(call, conv, layout)
-        if (choice := chosen(device, conv, call.N, call.terms.precision, layout))
-    ]
+    able: list[Candidate] = []
+    for conv in layers:
+        if (call.conv.residual or call.conv.y_channels) and any(each.copies == 0 for each in able):
+            break  # nothing is gained by adding or copying afterwards
+        able += of_layer(device, call, conv)
     later = {rung.name: -place for place, rung in enumerate(ALL_DIRECTIONS)}  # first of those without an estimate
     return tuple(
         sorted(
@@ -88,6 +85,18 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
             ),
         )
     )
+
+
+def of_layer(device: Gpu, call: Call, conv: Conv) -> list[Candidate]:
+    """The rungs that can compute a layer for a call: the fastest of each layout."""
+    if not any(set(conv.features) <= set(rung.takes) for rung in ALL_DIRECTIONS.of_direction(conv.direction)):
+        return []
+    return [
+        candidate(device, call, choice, conv)
+        for layout in LAYOUTS
+        if stores_in_place(call, conv, layout)
+        if (choice := chosen(device, conv, call.N, call.terms.precision, layout))
+    ]
 
 
 def stores_in_place(call: Call, conv: Conv, layout: str) -> bool:

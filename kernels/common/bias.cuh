@@ -51,7 +51,7 @@ constexpr bool HAS_EPILOGUE = HAS_BIAS || HAS_RESIDUAL || HAS_RELU || HAS_SILU;
 // An output, given its sum; NaN stays NaN.
 __device__ __forceinline__ float activated(float sum)
 {
-    if constexpr (HAS_SILU) return sum / (1 + expf(-sum));
+    if constexpr (HAS_SILU) return __fdividef(sum, 1 + __expf(-sum));
     if constexpr (CEILING > 0) sum = sum > CEILING ? CEILING : sum;
     if constexpr (HAS_RELU) sum = sum < 0 ? 0 : sum;
     return sum;

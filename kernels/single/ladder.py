@@ -231,6 +231,7 @@ def group_busy(p: Problem) -> float:
 
 FILTERS_THREADS, FILTERS_GROUP = 256, 32  # of a block; pixels of a warp at a time
 MOST_PRODUCTS = 72  # of an input with all taps of all filters
+MOST_FILTERS = 8  # of direct-few-filters: more fill half a tile of tensor cores
 LANE_BYTES, QUAD, STEPS = 16, 4, 2  # of a lane's load; lanes of a pixel; instructions for it
 FILTER_BLOCKS = 2  # of a multiprocessor, below which tiles are lower
 COLUMNS_OF_MMA = 8
@@ -279,6 +280,8 @@ def refuses_filters(size: int) -> Callable[[Problem], str | None]:
     def reason(p: Problem) -> str | None:
         if p.conv.strides != (1, 1):
             return f"strides of {p.conv.strides}, not 1"
+        if p.conv.M > MOST_FILTERS:
+            return f"{p.conv.M} filters are not few, which are up to {MOST_FILTERS}"
         if products_of_input(p) > MOST_PRODUCTS:
             return f"{products_of_input(p)} taps of all filters exceed {MOST_PRODUCTS}"
         if p.conv.C * size % LANE_BYTES:

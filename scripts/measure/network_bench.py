@@ -3,9 +3,9 @@
     python scripts/measure/network_bench.py --N 32 --precision fp16,tf32,fp32 --out results/networks/h100-whole.jsonl
 
 A contender is a side and the order of its tensors, as in ``alexconv-nhwc``: ``alexconv`` is ``alexconv.patch(model,
-fuse=True)``, ``torch`` the model itself with benchmarked engines, ``compile`` what ``torch.compile`` makes of it with
-``mode="max-autotune-no-cudagraphs"``, whose launches are captured like those of the others (``max-autotune`` captures
-them itself).  Linear layers, pooling and all that is not a convolution are torch's on each side.
+fuse=True)``, ``torch`` the model itself with benchmarked engines, ``inductor`` what ``torch.compile`` makes of it, and
+``compile`` that with ``mode="max-autotune-no-cudagraphs"``; their launches are captured like those of the others
+(``max-autotune`` captures them itself).  Linear layers and layer norms are torch's on each side.
 
 Weights are torchvision's random ones; batch norms' statistics are those of a batch of random images, since activations
 would otherwise leave fp16's range in deep networks.  The input is random too, 224 x 224.  Appends a record of type
@@ -51,9 +51,9 @@ NETWORKS = {  # torchvision's names, with arguments
     "efficientnet_b0": {},
     "convnext_tiny": {},
 }
-OURS, TORCH, COMPILED = SIDES = "alexconv", "torch", "compile"
+OURS, TORCH, INDUCTOR, COMPILED = SIDES = "alexconv", "torch", "inductor", "compile"
 CONTENDERS = "torch-nhwc,alexconv-nhwc,torch-nchw,alexconv-nchw"
-COMPILE_MODE = "max-autotune-no-cudagraphs"
+COMPILE_MODES = {INDUCTOR: "default", COMPILED: "max-autotune-no-cudagraphs"}
 SIZE, CHECKED, CALIBRATION = 224, 2, 16  # pixels of a side; images whose outputs are checked; for batch norms
 AHEAD = 3  # points whose kernels compile while one is timed
 SAMPLES, SECONDS = 7, 0.02  # of a figure; of a sample
@@ -82,17 +82,18 @@ class Bench:
 
     @cache  # noqa: B019
     def network(self, name: str) -> Any:
-        """A network in evaluation mode, on the CPU."""
+        """A network in evaluation mode, with float32 parameters."""
         torch = self.torch
         torch.manual_seed(0)
-        model = self.models.get_model(name, weights=None, **NETWORKS[name]).cuda()
+        with torch.device("cuda"):  # which draws random weights faster
+            model = self.models.get_model(name, weights=None, **NETWORKS[name])
         norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
         if norms:
             for norm in norms:
                 norm.momentum = None  # statistics of all batches so far, here of one
             with torch.no_grad():
                 model.train()(self.images(CALIBRATION))
-        return model.eval().cpu()
+        return model.eval()
 
     def images(self, N: int) -> Any:
         """Random images; the first ones are the same for every N."""
@@ -105,7 +106,7 @@ class Bench:
     @cache  # noqa: B019
     def exact(self, name: str) -> Any:
         """Outputs for the first images in float64, on the CPU."""
-        model = copy.deepcopy(self.network(name)).cuda().double()
+        model = copy.deepcopy(self.network(name)).double()
         self.torch.backends.cudnn.benchmark = False
         with self.torch.no_grad():
             y = model(self.images(CHECKED).double()).cpu()
@@ -120,13 +121,13 @@ class Bench:
             setting.fp32_precision = FP32_PRECISION[point.precision]
         memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
         dtype = getattr(torch, DTYPES[point.precision])
-        model = copy.deepcopy(self.network(point.network)).cuda().to(dtype=dtype, memory_format=memory)
+        model = copy.deepcopy(self.network(point.network)).to(dtype=dtype, memory_format=memory)
         x, facts = self.images(point.N).to(dtype=dtype, memory_format=memory), {}
         if side == OURS:
             patched = self.alexconv.patch(model, point.precision, fuse=True, say=str)
             facts = {"replaced": len(patched.replaced), "fused": len(patched.fused)}
-        elif side == COMPILED:
-            model = torch.compile(model, mode=COMPILE_MODE)
+        elif side in COMPILE_MODES:
+            model = torch.compile(model, mode=COMPILE_MODES[side])
         return model, x, facts
 
     def begin(self, point: Point, contender: str) -> None:
@@ -219,7 +220,7 @@ def measured(bench: Bench, points: Sequence[Point], wanted: dict[Point, list[str
             try:
                 result = bench.timed(point, contender)
                 print(point, contender, f"{result['ms']:.4f} ms, error {result['error']:.1e}", flush=True)
-            except (RuntimeError, AlexconvError) as error:
+            except Exception as error:  # a compiler's are of many kinds
                 result = {"failure": f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"}
                 print(point, contender, result["failure"], flush=True)
             yield {**facts, "contender": contender, **result}

@@ -1,4 +1,4 @@
-// CUDA's scalar functions.  The approximate ones (rsqrtf) are as accurate as the others.
+// CUDA's scalar functions.  The approximate ones (rsqrtf, __expf) are as accurate as the others.
 //
 // No rung of the ladder uses some twins: here __stcs, __trap, __saturatef and the bit, byte, rounding and high-product
 // functions, in warp.h the votes and __shfl_up_sync, __shfl_down_sync, in threads.h __syncthreads_and and
@@ -63,6 +63,7 @@ inline float rounded(float value)
 }
 
 inline float reciprocal_root(float a) { return 1 / sqrtf(a); }
+inline float exponential(float a) { return expf(a); }
 
 template <class To, class From>
 To same_bits(From value)
@@ -79,8 +80,10 @@ inline float __fadd_rn(float a, float b) { return host_cuda::rounded(a + b); }
 inline float __fmul_rn(float a, float b) { return host_cuda::rounded(a * b); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 
-// A macro, because C23 gives the C library an rsqrtf too.
+// Macros, because C libraries may have functions of these names.
 #define rsqrtf host_cuda::reciprocal_root
+#define __expf host_cuda::exponential
+inline float __fdividef(float a, float b) { return a / b; }
 inline float __saturatef(float a) { return fminf(fmaxf(a, 0), 1); }
 
 inline int __float_as_int(float a) { return host_cuda::same_bits<int>(a); }
