@@ -9,7 +9,8 @@ same operation graph where the layer has them.  Each plan is built and timed:
 3. from the fastest engine on, as long as an engine is at most SLOWER times slower than the fastest plan, each knob's
    values in turn, the others at the best values so far.
 
-Steps 2 and 3 end after SEARCH_SECONDS; the record says so.  The winner is timed again, with new samples, like every
+A plan whose outputs miss the bound of the class does not count, as Winograd with large tiles in fp32.  Steps 2 and 3
+end after SEARCH_SECONDS; the record says so.  The winner is timed again, with new samples, like every
 peer.  A record names it, with its engine and knobs, the bytes of its workspace, the number of plans tried, and the time
 of the fastest proposed plan.  Gradients are searched in the same way.
 
@@ -34,6 +35,7 @@ from alexconv.records.store import Record
 from alexconv.shapes import FORWARD
 
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
+CHECKED_IMAGES = 2  # of a plan faster than all before; the winner is checked on all
 SLOWER = 2.0  # times the fastest plan so far: a plan whose second run takes longer is not run again
 SEARCH_SECONDS = 5.0  # for engines and knobs, per convolution
 MOST_VALUES = 32  # of a knob; of more, so many in equal steps
@@ -79,7 +81,7 @@ class CudnnRunner(TorchRunner):
             return ways
 
         def proposed(padded: bool) -> float:
-            searches = [self._proposed(self._plans(point, layer, padded)[0]) for layer in layers]
+            searches = [self._proposed(layer, self._plans(point, layer, padded)[0], point.precision) for layer in layers]
             return sum(search.best.ms if search.best else inf for search in searches)
 
         with self._engines(point):
@@ -96,28 +98,36 @@ class CudnnRunner(TorchRunner):
         for layer in layers:
             plans, of_layer = self._plans(point, layer, padded)
             operands.append(of_layer)
-            chosen.append(self._fastest(plans))
+            chosen.append(self._fastest(layer, plans, point.precision))
         about: Record = {"plans": [{"engine": plan.name, "ms": plan.ms, **facts} for plan, facts in chosen]}
         about["workspace_bytes"] = max(plan.workspace_bytes for plan, _ in chosen)
         check = partial(check_of, layers, point.precision)
         exact = partial(exact_of, self._torch, layers, operands, point.precision)
         return Work(lambda: [plan.run() for plan, _ in chosen], check, exact, about)
 
-    def _proposed(self, plans: "Plans") -> "Search":
+    def _proposed(self, layer: Layer, plans: "Plans", precision: str) -> "Search":
         """A search that has tried what heuristics propose."""
-        search = Search(self._tried)
+        search = Search(self._tried, partial(self._keeps_bound, layer, precision))
         for plan in plans.proposed():
             search.add(plan)
         return search
 
-    def _fastest(self, plans: "Plans") -> tuple["Plan", Record]:
+    def _keeps_bound(self, layer: Layer, precision: str, plan: "Plan") -> bool:
+        """Whether the outputs of a plan's last run keep the bound of the class; a few images tell."""
+        self._torch.cuda.synchronize()
+        outputs = plan.y if layer.conv.roles.sums_images else plan.y[:CHECKED_IMAGES]
+        error, tolerance = check_of([layer], precision, [outputs])
+        return error.passes(tolerance)
+
+    def _fastest(self, layer: Layer, plans: "Plans", precision: str) -> tuple["Plan", Record]:
         """The fastest plan of a layer, and what was tried; raises LaunchError where none runs."""
-        search = self._proposed(plans)
+        search = self._proposed(layer, plans, precision)
         proposed = search.best.ms if search.best else None
         ended = search.through(plans, self.clock() + SEARCH_SECONDS, self.clock)
         if search.best is None:
             raise LaunchError("cuDNN has no plan for this convolution")
-        facts = {"tried": search.tried, "refused": plans.refused, "proposed_ms": proposed, "search_ended": ended}
+        facts: Record = {"tried": search.tried, "refused": plans.refused, "wrong": search.wrong}
+        facts |= {"proposed_ms": proposed, "search_ended": ended}
         return search.best, facts | {"knobs": dict(search.best.knobs)}
 
     def _tried(self, plan: "Plan", limit: float) -> float:
@@ -165,27 +175,40 @@ class Plan:
         self._workspace = torch.empty(max(1, self.workspace_bytes), dtype=torch.uint8, device="cuda")
         self.ms = inf
 
+    @property
+    def y(self) -> Any:
+        """Its output, which the next run overwrites."""
+        return self._convolution.y
+
     def run(self) -> Any:
-        """Enqueues the convolution; returns its output, which the next run overwrites."""
+        """Enqueues the convolution; returns its output."""
         of = self._convolution
         of.graph.execute_plan_at_index(of.buffers, self._workspace, self._index, handle=of.handle)
-        return of.y
+        return self.y
 
 
 class Search:
-    """The fastest plan so far, and how many were tried; ``time`` gives a plan's ms, given a limit."""
+    """The fastest plan so far that keeps the bound of its class, and how many were tried, and wrong.
 
-    def __init__(self, time: Callable[[Plan, float], float]) -> None:
-        self._time = time
+    ``time`` gives a plan's ms, given a limit; ``keeps_bound`` tells of a plan that has run.
+    """
+
+    def __init__(self, time: Callable[[Plan, float], float], keeps_bound: Callable[[Plan], bool]) -> None:
+        self._time, self._keeps_bound = time, keeps_bound
         self.best: Plan | None = None
-        self.tried = 0
+        self.tried = self.wrong = 0
 
     def add(self, plan: Plan) -> None:
         """Times a plan."""
         self.tried += 1
         plan.ms = self._time(plan, SLOWER * self.best.ms if self.best else inf)
-        if plan.ms < (self.best.ms if self.best else inf):
+        if plan.ms >= (self.best.ms if self.best else inf):
+            return
+        if self._keeps_bound(plan):
             self.best = plan
+        else:
+            plan.ms = inf
+            self.wrong += 1
 
     def through(self, plans: "Plans", end: float, clock: Callable[[], float]) -> bool:
         """Steps 2 and 3 of the module's text; false if the time was up before they ended."""

@@ -249,6 +249,20 @@ def test_bias_and_relu_are_in_the_same_graph(torch: Torch) -> None:
     assert (found["status"], found["exact"]["wrong"]) == ("ok", 0)
 
 
+def test_the_fastest_plan_that_keeps_the_bound_is_chosen(torch: Torch) -> None:
+    runner = runner_of(torch, point())
+    run, fastest = runner._cudnn.run, min(cost for index, cost in enumerate(COSTS) if index != UNBUILT)
+
+    def wrong_if_fastest(operands: tuple, y: Tensor, terms: dict, relus: bool, cost: float, gradient: None) -> None:
+        torch.spoil = 0.25 if cost == fastest else 0.0
+        run(operands, y, terms, relus, cost, gradient)
+
+    runner._cudnn.run = wrong_if_fastest
+    record = runner.record(point())
+    (plan,) = record["peer"]["plans"]
+    assert (record["status"], plan["engine"], plan["wrong"]) == ("ok", "eng0", 1)
+
+
 @pytest.mark.parametrize("direction", [DGRAD, WGRAD])
 def test_gradients_have_graphs_of_their_own(torch: Torch, direction: str) -> None:
     batch = replace(batch_of("lenet-86-k7", 2, 2), conv=batch_of("lenet-86-k7", 2, 2).conv.toward(direction))
