@@ -37,7 +37,7 @@ from alexconv.shapes import FORWARD
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
 CHECKED_IMAGES = 2  # of a plan faster than all before; the winner is checked on all
 SLOWER = 2.0  # times the fastest plan so far: a plan whose second run takes longer is not run again
-SEARCH_SECONDS = 5.0  # for engines and knobs, per convolution
+SEARCH_SECONDS = 3.0  # for engines and knobs, per convolution
 MOST_VALUES = 32  # of a knob; of more, so many in equal steps
 OPERATIONS = {  # of the frontend's graphs: the operation, and its parameters for the roles x and w
     FORWARD: ("conv_fprop", "image", "weight"),
@@ -81,7 +81,9 @@ class CudnnRunner(TorchRunner):
             return ways
 
         def proposed(padded: bool) -> float:
-            searches = [self._proposed(layer, self._plans(point, layer, padded)[0], point.precision) for layer in layers]
+            searches = [
+                self._proposed(layer, self._plans(point, layer, padded)[0], point.precision) for layer in layers
+            ]
             return sum(search.best.ms if search.best else inf for search in searches)
 
         with self._engines(point):

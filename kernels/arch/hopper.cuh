@@ -96,12 +96,12 @@ __device__ __forceinline__ void tma_load_bulk(void* to, const void* from, Mbarri
         : "memory");
 }
 
-// Bulk store of contiguous bytes of shared memory; addresses and size are multiples of 16.  A thread commits its stores
-// in groups.
-__device__ __forceinline__ void tma_store_bulk(void* to, const void* from, unsigned bytes)
+// Tile mode, the other way: stores a box of shared memory at these coordinates, except what lies outside the array.  A
+// thread commits its stores in groups.
+__device__ __forceinline__ void tma_store_box(const TensorMap* map, const void* from, int i0, int i1, int i2)
 {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-                 "r"(bytes)
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(i0), "r"(i1), "r"(i2)
                  : "memory");
 }
 

@@ -4,8 +4,9 @@
 //
 // A tile's outputs take about half of the pipeline's shared memory, which between two tiles holds stages that have been
 // read.  The producer lends the stages after a tile's last to its epilogue, and fills those that follow with the next
-// tile's first operands meanwhile.  Each warp writes its outputs to a lent stage, starts a TMA store for each row, and
-// goes on; it releases the stages when the next tile's first products are in flight and the stores have read them.
+// tile's first operands meanwhile.  Each warp writes its outputs to a lent stage, in boxes of 16 pixels and 64 filters,
+// starts a TMA store for each box, and goes on; it releases the stages when the next tile's first products are in flight
+// and the stores have read them.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS and STAGES, constants of the rung.
 #pragma once
@@ -17,23 +18,27 @@ struct StagedEpilogue : NativeEpilogue<Where> {
     using Registers = NativeEpilogue<Where>;
     using typename Registers::AddendsOfFour;
     using typename Registers::Rows;
-    static_assert(Registers::CHUNKS, "rows of outputs consist of whole chunks");
+    static_assert(Registers::CHUNKS, "outputs lie in whole chunks");
 
     static constexpr int WARP_ROWS = 16, ROW_TILES = WGMMAS / WGMMAS_ACROSS;
-    // Bytes from a row to the next: one chunk more than a row, against bank conflicts of a warp's writes.
-    static constexpr int PITCH = TILE_FILTERS * sizeof(__half) + sizeof(Chunk);
-    static constexpr int STAGE_ROWS = sizeof(Stage<1>) / (WARP_ROWS * PITCH) * WARP_ROWS;  // whole warps' rows
+    static constexpr int BOX_FILTERS = ROW_BYTES / sizeof(__half), BOX_BYTES = WARP_ROWS * ROW_BYTES;
+    static constexpr int BOX_CHUNKS = BOX_FILTERS / CHUNK;
+    static constexpr int BOXES = TILE_FILTERS / BOX_FILTERS, ROWS_BYTES = BOXES * BOX_BYTES;  // of a warp's row tile
+    static_assert(TILE_FILTERS % BOX_FILTERS == 0);
+    static constexpr int STAGE_ROWS = sizeof(Stage<1>) / ROWS_BYTES * WARP_ROWS;
     static constexpr int LENT_STAGES = (TILE_PIXELS + STAGE_ROWS - 1) / STAGE_ROWS;
     static_assert(LENT_STAGES < STAGES, "one stage is left for the next tile");
 
-    // Where a warp's rows of a row tile lie, `lent` being the first stage lent.
+    const TensorMap* output_map;  // of y [N E F][Y_CHANNELS], its first M channels
+
+    // Where the boxes of a warp's rows of a row tile lie, `lent` being the first stage lent.
     static __device__ __forceinline__ unsigned char* place(Stage<1>* stages, int lent, int row_tile)
     {
         const int consumer = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x % WARPGROUP / LANES;
         const int row = (consumer * ROW_TILES + row_tile) * WGMMA_ROWS + warp * WARP_ROWS;
         const int stage = lent + row / STAGE_ROWS;
         return reinterpret_cast<unsigned char*>(stages + (stage < STAGES ? stage : stage - STAGES)) +
-               row % STAGE_ROWS * PITCH;
+               row % STAGE_ROWS / WARP_ROWS * ROWS_BYTES;
     }
 
     // Starts the stores of a warp's outputs.
@@ -45,16 +50,15 @@ struct StagedEpilogue : NativeEpilogue<Where> {
             write(accumulators[u], rows, u / WGMMAS_ACROSS, first_filter, u % WGMMAS_ACROSS * WGMMA_FILTERS,
                   place(stages, lent, u / WGMMAS_ACROSS));
         async_proxy_fence();
-        __syncwarp();  // all lanes have written and fenced the rows that one lane stores
-        const int filters = min(TILE_FILTERS, end_of_product(first_filter) - first_filter);
-        const int warp = threadIdx.x % WARPGROUP / LANES;
-        for (int i = threadIdx.x % LANES; i < ROW_TILES * WARP_ROWS; i += LANES) {
-            const int row_tile = i / WARP_ROWS, row = i % WARP_ROWS;
-            const int pixel = this->where.pixel(rows.first + row_tile * WGMMA_ROWS + warp * WARP_ROWS + row);
-            if (pixel >= 0)
-                tma_store_bulk(this->y + (size_t)pixel * Y_CHANNELS + first_filter, place(stages, lent, row_tile) + row * PITCH,
-                               filters * sizeof(__half));
-        }
+        __syncwarp();  // all lanes have written and fenced the boxes that one lane stores
+        if (threadIdx.x % LANES != 0) return;
+        const int first_row = rows.first + threadIdx.x % WARPGROUP / LANES * WARP_ROWS;
+#pragma unroll
+        for (int row_tile = 0; row_tile < ROW_TILES; ++row_tile)
+#pragma unroll
+            for (int box = 0; box < BOXES; ++box)
+                tma_store_box(output_map, place(stages, lent, row_tile) + box * BOX_BYTES,
+                              first_filter + box * BOX_FILTERS, first_row + row_tile * WGMMA_ROWS, 0);
         tma_store_commit_group();
     }
 
@@ -64,7 +68,7 @@ struct StagedEpilogue : NativeEpilogue<Where> {
     {
         const int lane = threadIdx.x % LANES, quarter = lane % 4, end = end_of_product(first_filter);
         const int row = rows.first + row_tile * WGMMA_ROWS + threadIdx.x % WARPGROUP / LANES * WARP_ROWS + lane / 4;
-        to += lane / 4 * PITCH + (across + quarter * 2) * sizeof(__half);
+        to += lane / 4 * ROW_BYTES + quarter * sizeof(__half2);
 #pragma unroll
         for (int group = 0; group < ACCUMULATORS / 16; ++group)
 #pragma unroll
@@ -78,7 +82,11 @@ struct StagedEpilogue : NativeEpilogue<Where> {
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     const int i = (group * 4 + j) * 4 + 2 * half;
-                    *reinterpret_cast<__half2*>(to + half * 8 * PITCH + (group * 4 + j) * sizeof(Chunk)) =
+                    const int chunk = (across + group * 4 * CHUNK) / CHUNK + j, box = chunk / BOX_CHUNKS;
+                    // In the order of the 128-byte swizzle: so a warp's writes have no bank conflicts either.
+                    unsigned char* const at = to + box * BOX_BYTES + half * 8 * ROW_BYTES +
+                                              (chunk % BOX_CHUNKS ^ lane / 4) * sizeof(Chunk);
+                    *reinterpret_cast<__half2*>(at) =
                         __floats2half2_rn(Registers::output(accumulators[i], of_four.of[j][0]),
                                           Registers::output(accumulators[i + 1], of_four.of[j][1]));
                 }

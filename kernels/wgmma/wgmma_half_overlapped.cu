@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters [M][R][S][C]
+             const TensorMap* output_map,  // of y
              __half* __restrict__ y,       // [N][E][F][Y_CHANNELS]
              long long N EPILOGUE_PARAMETERS(__half))  // [M]; as y
 {
@@ -39,11 +40,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         prefetch_tensor_map(pixel_map);
         prefetch_tensor_map(filter_map);
+        prefetch_tensor_map(output_map);
     }
     constexpr bool FILTERS_FIRST = true;
     multiply_tiles<BlockedProblem, AccumulateAndLendStages<Epilogue>, FILTERS_FIRST>(
         OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
-        Epilogue{{y, {int(N)}, ADDENDS(__half)}});
+        Epilogue{{y, {int(N)}, ADDENDS(__half)}, output_map});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
@@ -51,6 +53,8 @@ ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, Epilogue>));
 ASSERT_PIXEL_MAP(PIXEL_MAP);
 ASSERT_FILTER_MAP(FILTER_MAP);
+ASSERT_MAP_3(OUTPUT_MAP, M, PIXELS, 1, Y_CHANNELS * sizeof(__half), PIXELS * Y_CHANNELS * sizeof(__half));
+ASSERT_BOX_3(OUTPUT_MAP, Epilogue::BOX_FILTERS, Epilogue::WARP_ROWS, 1);
 ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(ORDER_FILTERS, BLOCKED_R, M, 1);
 ASSERT_ELEMENTS(FILTERS, BLOCKED_FILTER_ELEMENTS);

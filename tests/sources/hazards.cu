@@ -198,15 +198,22 @@ extern "C" __global__ void operand_overwritten(const float* x, float* y)
     y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
 }
 
+// A map of four rows of 128 bytes, as the host executor encodes it.
+static TensorMap rows_of(float* y)
+{
+    return {reinterpret_cast<const char*>(y), {ROW_BYTES, 4 * ROW_BYTES}, {64, 4, 1}, {64, 4, 1}, {}, {}, {}, 3};
+}
+
 // A TMA store reads shared memory until its thread has waited for it.
 extern "C" __global__ void store_without_wait(const float* x, float* y)
 {
-    __shared__ __align__(16) float stage[128];
+    __shared__ __align__(ATOM_BYTES) float stage[128];
+    const TensorMap rows = rows_of(y);
     stage[threadIdx.x] = x[threadIdx.x];
     async_proxy_fence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        tma_store_bulk(y, stage, sizeof stage);  // store_without_wait
+        tma_store_box(&rows, stage, 0, 0, 0);  // store_without_wait
         tma_store_commit_group();
         if (FIXED) tma_store_wait_read();
     }
@@ -217,12 +224,13 @@ extern "C" __global__ void store_without_wait(const float* x, float* y)
 
 extern "C" __global__ void store_without_commit(const float* x, float* y)
 {
-    __shared__ __align__(16) float stage[128];
+    __shared__ __align__(ATOM_BYTES) float stage[128];
+    const TensorMap rows = rows_of(y);
     stage[threadIdx.x] = x[threadIdx.x];
     async_proxy_fence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        tma_store_bulk(y, stage, sizeof stage);  // store_without_commit
+        tma_store_box(&rows, stage, 0, 0, 0);  // store_without_commit
         if (FIXED) tma_store_commit_group();
         tma_store_wait_read();
     }
@@ -230,12 +238,13 @@ extern "C" __global__ void store_without_commit(const float* x, float* y)
 
 extern "C" __global__ void unfenced_store(const float* x, float* y)
 {
-    __shared__ __align__(16) float stage[128];
+    __shared__ __align__(ATOM_BYTES) float stage[128];
+    const TensorMap rows = rows_of(y);
     stage[threadIdx.x] = x[threadIdx.x];
     if (FIXED) async_proxy_fence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        tma_store_bulk(y, stage, sizeof stage);  // unfenced_store
+        tma_store_box(&rows, stage, 0, 0, 0);  // unfenced_store
         tma_store_commit_group();
         tma_store_wait_read();
     }
@@ -244,12 +253,13 @@ extern "C" __global__ void unfenced_store(const float* x, float* y)
 // Another thread knows of the wait only by a barrier.
 extern "C" __global__ void store_without_barrier(const float* x, float* y)
 {
-    __shared__ __align__(16) float stage[128];
+    __shared__ __align__(ATOM_BYTES) float stage[128];
+    const TensorMap rows = rows_of(y);
     stage[threadIdx.x] = x[threadIdx.x];
     async_proxy_fence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        tma_store_bulk(y, stage, sizeof stage);  // store_without_barrier
+        tma_store_box(&rows, stage, 0, 0, 0);  // store_without_barrier
         tma_store_commit_group();
         tma_store_wait_read();
     }
