@@ -15,6 +15,7 @@ from alexconv.kernels.wgmma.ladder import (
     prepare_native,
     refuses_unblocked,
     tile_constants,
+    too_many_accumulators,
 )
 from alexconv.kernels.wgmma.times import tiled
 from alexconv.shapes import FEATURES
@@ -47,12 +48,19 @@ def lent_stages(p: Problem) -> int:
     return ceil(p["TILE_PIXELS"] / (stage // rows * WARP_ROWS))
 
 
+def refuses_tile(p: Problem) -> str | None:
+    """Why a tile size is not suitable, or None."""
+    if p["TILE_FILTERS"] % BOX_FILTERS:
+        return f"tiles of {p['TILE_FILTERS']} filters: the copy engine stores {BOX_FILTERS} at a time"
+    return too_many_accumulators(NATIVE, p)
+
+
 def refuses_overlapped(p: Problem) -> str | None:
     """The reason why wgmma-half-overlapped does not take a problem."""
     if p.conv.M % CHUNK:
         return f"{p.conv.M} filters: the copy engine stores multiples of {CHUNK}"
-    if p["TILE_FILTERS"] % BOX_FILTERS:
-        return f"tiles of {p['TILE_FILTERS']} filters: the copy engine stores {BOX_FILTERS} at a time"
+    if reason := refuses_tile(p):
+        return reason
     if (lent := lent_stages(p)) >= p["STAGES"]:
         return f"the epilogue borrows {lent} stages of {p['STAGES']}: none is left for the next tile"
     return refuses_unblocked(p)
@@ -67,7 +75,7 @@ OVERLAPPED_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-half",
         file="wgmma/wgmma_half_overlapped.cu",
         launches=(multiply(NATIVE, "pixel_map", "filter_map", "output_map", "y", "N"),),
-        constants=tile_constants(NATIVE, filters=FILTER_TILES),
+        constants=tile_constants(NATIVE, filters=FILTER_TILES, refuses_tile=refuses_tile),
         precision="fp16",
         layout="nhwc",
         prepare=(prepare_native("order_filters", as_it_lies),),
