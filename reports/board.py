@@ -1,6 +1,7 @@
 """The tables of docs/board.md and docs/peers.md: a public board's benchmarks, large filters, and cuDNN's plans."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
 from alexconv.reports.networks import Beside, microseconds, pairs
 from alexconv.reports.peer_kernels import algorithm_of
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import FORWARD, WORKLOADS, Conv
 
 BOARD, LARGE = "conv2d-v2", "large-filters"
 FFT_TILE = 64  # rows and columns
@@ -121,44 +122,86 @@ COUNTS = (
 )
 
 
-def plan_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
-    """What torch picks, the best plan that heuristics propose, and the best of all engines and knobs."""
-    by_point: dict[tuple[str, int, int, str], dict[str, Record]] = {}
+@dataclass
+class Peers:
+    """What computed a layer with N images on one card: our fastest rung of each class, and peers by name."""
+
+    workload: str
+    layer: int
+    N: int
+    direction: str
+    ours: dict[str, Record]
+    peers: dict[str, Record]
+
+
+def by_layer(records: Records) -> list[Peers]:
+    """The correct, timed records of each card; of a peer's the last."""
+    points: dict[tuple[str, int, int, str, str], Peers] = {}
     for record in records.points:
         point = record["point"]
-        library, _, kind = point["rung"].partition("-")
-        if record["status"] == "ok" and kind and library in (TORCH, FRONTEND) and median_of(record, "kernel"):
-            by_point.setdefault((point["workload"], point["layer"], point["N"], kind), {})[library] = record
-    for (workload, layer, N, kind), found in by_point.items():
-        if FRONTEND not in found or len(found[FRONTEND]["peer"]["plans"]) != 1:
+        if record["status"] != "ok" or not median_of(record, "kernel"):
             continue
-        best = found[FRONTEND]
-        (plan,) = best["peer"]["plans"]
-        if "proposed_ms" not in plan:
-            continue  # of before engines and knobs were searched
-        torch = microseconds(found[TORCH]) / MS if TORCH in found else None
-        ms = microseconds(best) / MS
-        knobs = ", ".join(f"{name}={value}" for name, value in plan["knobs"].items()) or "as proposed"
-        yield (
-            *(workload, layer, N, kind, torch, plan["proposed_ms"], ms, Faster(torch / ms) if torch else None),
-            *(f"`{plan['engine'].partition('_')[0]}`", knobs, plan["tried"], plan["refused"]),
-            "all" if plan["search_ended"] else "time up",
-        )
+        where = point["workload"], point["layer"], point["N"], point.get("direction", FORWARD)
+        beside = points.setdefault((*where, record["device"]), Peers(*where, {}, {}))
+        if record.get("peer"):
+            beside.peers[point["rung"]] = record
+        else:
+            fastest = beside.ours.setdefault(point["precision"], record)
+            if microseconds(record) < microseconds(fastest):
+                beside.ours[point["precision"]] = record
+    return list(points.values())
+
+
+def ours_and_faster(beside: Peers, precision: str, peer_ms: float) -> tuple[Cell, ...]:
+    """Our fastest rung of a class, its ms, and how much faster it is than a peer's."""
+    if not (record := beside.ours.get(precision)):
+        return None, None, None
+    ms = microseconds(record) / MS
+    return f"`{record['point']['rung']}`", ms, Faster(peer_ms / ms)
+
+
+def plan_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
+    """What torch picks, the best plan that heuristics propose, and the best of all engines and knobs, beside ours."""
+    for beside in by_layer(records):
+        for name, best in beside.peers.items():
+            library, _, kind = name.partition("-")
+            if library != FRONTEND or len(best["peer"]["plans"]) != 1:
+                continue
+            (plan,) = best["peer"]["plans"]
+            if "proposed_ms" not in plan:
+                continue  # of before engines and knobs were searched
+            picked = beside.peers.get(f"{TORCH}-{kind}")
+            torch, ms = microseconds(picked) / MS if picked else None, microseconds(best) / MS
+            knobs = ", ".join(f"{name}={value}" for name, value in plan["knobs"].items()) or "defaults"
+            yield (
+                *(beside.workload, beside.layer, beside.N, beside.direction, kind, torch, ms),
+                Faster(torch / ms) if torch else None,
+                *ours_and_faster(beside, best["point"]["precision"], min(ms, torch or ms)),
+                *(f"`{plan['engine'].partition('_')[0]}`", knobs, plan["tried"], plan["refused"], plan.get("wrong")),
+                "all" if plan["search_ended"] else "time up",
+            )
 
 
 PLANS = (
-    *(
-        "workload",
-        "layer",
-        "N",
-        "cuDNN",
-        "torch picks, ms",
-        "best proposed, ms",
-        "best of all, ms",
-        "best than torch's",
-    ),
-    *("engine", "knobs", "plans tried", "refused", "search"),
+    *("workload", "layer", "N", "direction", "cuDNN", "torch picks, ms", "best of all, ms", "best than torch's"),
+    *("our rung", "ours, ms", "ours than the faster", "engine", "knobs", "plans tried", "refused", "wrong", "search"),
 )
+
+
+def other_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
+    """Peers that do without cuDNN, beside ours."""
+    for beside in by_layer(records):
+        for name, record in beside.peers.items():
+            if name.partition("-")[0] in (TORCH, FRONTEND):
+                continue
+            ms = microseconds(record) / MS
+            tile = record["peer"].get("tiles", [{}])[0]
+            shown = ", ".join(f"{name} {value}" for name, value in tile.items() if name != "tried") or None
+            ours = ours_and_faster(beside, record["point"]["precision"], ms)
+            yield beside.workload, beside.layer, beside.N, f"`{name}`", ms, *ours, shown
+
+
+OTHERS = ("workload", "layer", "N", "peer", "ms", "our rung", "ours, ms", "ours than it", "its tile")
 
 
 def table(columns: Sequence[str], rows: Iterator[tuple[Cell, ...]], origin: str) -> str:
@@ -182,6 +225,10 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
 
 
 def peers_parts(files: Sequence[Path]) -> dict[str, str]:
-    """The part of docs/peers.md."""
+    """The parts of docs/peers.md."""
     records = read(files)
-    return {"peers-plans": table(PLANS, plan_rows(records), source(records, records.points, files))}
+    origin = source(records, records.points, files)
+    return {
+        "peers-plans": table(PLANS, plan_rows(records), origin),
+        "peers-others": table(OTHERS, other_rows(records), origin),
+    }

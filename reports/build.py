@@ -30,6 +30,7 @@ from alexconv.reports import (
     hazards,
     laptop,
     library,
+    losses,
     memory_bound,
     networks,
     patched,
@@ -81,7 +82,10 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),
     "docs/commands.md": of_files(commands.parts, SCREENS["run-gpu"]),
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
-    "docs/frontier.md": of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl"),
+    "docs/frontier.md": lambda results: {
+        **of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl")(results),
+        **of_files(losses.parts, "h100-profile-cudnn.jsonl")(results),
+    },
     "docs/gradients.md": lambda results: {
         **gradients.parts(files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl")),
         **training.parts(files_in(results, "training/*.jsonl")),
