@@ -1,4 +1,4 @@
-"""What the fp16 rung's product loses on each layer, from a timeline's kernels and clocks: a table of docs/frontier.md."""
+"""What the fp16 product loses on each layer, by a timeline's kernels and clocks: a table of docs/frontier.md."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
