@@ -51,6 +51,14 @@ def values(x: int, y: int) -> Callable[[Problem], float]:
     return lambda p: x * inputs(p) + y * outputs(p)
 
 
+def multiplying(rate: float, products: Callable[[Problem], float], scratch: Callable[[Problem], float] = none) -> Time:
+    """A rung that keeps all multiprocessors busy with ``products``, those of empty parts of tiles included.
+
+    ``rate``: multiply-adds per cycle of a multiprocessor.  ``scratch``: bytes that are written and read again.
+    """
+    return Time(lambda p: products(p) / (rate * p.device.multiprocessors * CLOCK), passes=lambda p: 2 * scratch(p))
+
+
 def on_cuda_cores(rate: float, tap: float = 0.0) -> Time:
     """A rung whose threads each compute outputs, tap after tap, without tensor cores.
 

@@ -9,6 +9,7 @@ from alexconv.kernels.geometry import AMPERE, FLOAT, PORTABLE_SHARED, beyond_sha
 from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, tile_columns, tile_rows
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import multiplying
 from alexconv.shapes import CONVOLUTION_FEATURES, WGRAD
 
 THREADS = 256  # of a block whose threads have a weight each
@@ -117,6 +118,18 @@ def unroll_grid(p: Problem) -> Dims:
     return p.N, p.conv.K, ceil(p.conv.E * p.conv.F / UNROLL_THREADS)
 
 
+def tile_products(
+    tiles: Callable[[Problem], int], rows: Callable[[Problem], int], columns: Callable[[Problem], int]
+) -> Callable[[Problem], float]:
+    """Products of whole tiles, summed over the pixels of the batch."""
+    return lambda p: tiles(p) * rows(p) * columns(p) * p.N * p.conv.E * p.conv.F
+
+
+def slices_bytes(p: Problem) -> float:
+    """Bytes of the partial sums of SLICES."""
+    return FLOAT * p["SLICES"] * weights(p)
+
+
 square_tiles = product_tiles(lambda p: p["TILE"], lambda p: p["TILE"])
 igemm_tiles = product_tiles(tile_rows, tile_columns)
 
@@ -126,6 +139,7 @@ igemm_tiles = product_tiles(tile_rows, tile_columns)
 MOST_SLICES = 128
 PARTIAL_PIXELS = 0.27  # whose products take a block as long as it takes all to write and read a tile's partial sums
 LEAST_K_TILES = 4  # of a slice
+IGEMM_RATE = 75.0  # multiply-adds per cycle of a multiprocessor, as measured on an H100
 
 
 def slices_constant(tiles_of: Callable[[Problem], int], partial_pixels: float) -> Constant:
@@ -177,6 +191,9 @@ WORDS = 16  # of a K tile's row in shared memory
 PARTIAL_PIXELS_OF_TERMS = {1: 4.0, 3: 1.3}  # as above, where a block's products are quicker; by products of terms
 
 
+RATES = {(1, "tf32"): 85.0, (1, "fp16"): 130.0, (3, "tf32"): 65.0}  # multiply-adds per cycle, by products and factors
+
+
 def mma_rows(p: Problem) -> int:
     """Filters of a block."""
     return p["WARPS_DOWN"] * p["FRAGMENTS_DOWN"] * FRAGMENT_ROWS
@@ -221,6 +238,7 @@ def mma(name: str, alias: str, idea: str, parent: str, products: int, precision:
             slices_constant(mma_tiles, PARTIAL_PIXELS_OF_TERMS[products]),
         ),
         scratch=(partial(lambda p: p["SLICES"]),),
+        time=multiplying(RATES[products, factors], tile_products(mma_tiles, mma_rows, mma_columns), slices_bytes),
         takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
         precision=precision,
@@ -358,6 +376,7 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         constants=IGEMM_CONSTANTS,
         scratch=(partial(lambda p: p["SLICES"]),),
+        time=multiplying(IGEMM_RATE, tile_products(igemm_tiles, tile_rows, tile_columns), slices_bytes),
         takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
     ),

@@ -1,11 +1,12 @@
 """The wgrad rungs on Hopper's tensor cores: dw as a product over the batch's pixels, by stream-K."""
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, prod
 
 from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.times import Time, multiplying
 from alexconv.kernels.wgmma.blocked import CHUNK
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
@@ -26,6 +27,7 @@ TILE_CHANNELS, PLANE_TILE = 64, 64  # of a block that scales floats
 PITCH = TILE_CHANNELS + 2  # of a pixel there
 OUTLIER_PARTS = 8  # blocks that convert a channel again
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
+RATE, RATES = 1150.0, {1: 820.0, 2: 460.0}  # multiply-adds per cycle on an H100: of halves, of floats by their terms
 STAGES, MOST_STAGES = (2, 3, 4, 5, 6, 7, 8), 4
 UNIT_TAPS = (192, 144, 128, 96, 64, 48, 32)  # n of a wgmma, or of a part of it
 
@@ -181,6 +183,17 @@ def reduce_fragments(*args: str) -> Launch:
     return Launch("reduce_fragments", ("partial", *args, BATCH), weights_grid, weights_block, pdl=True)
 
 
+def time_of(rate: float, in_place: bool, *scratch: Array) -> Time:
+    """The time of a rung that multiplies at a rate, and whose launches pass scratch arrays on."""
+    arrays = (*scratch, partial(in_place))
+
+    def products(p: Problem) -> float:
+        tile = p["CLUSTER"] * p["TILE_FILTERS"] * tile_taps(p)
+        return tiles(p, in_place) * tile * p.N * p.conv.E * p.conv.F
+
+    return multiplying(rate, products, lambda p: sum(array.itemsize * prod(array.shape(p)) for array in arrays))
+
+
 def partial(in_place: bool) -> Array:
     """The sums of fragments."""
     return Array(
@@ -297,6 +310,7 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
         ),
         constants=tile_constants(terms, in_place=False),
         scratch=(*MAGNITUDES, *EXPONENTS, *map(pixels, of_x), *map(gradients, of_dy), partial(in_place=False)),
+        time=time_of(RATES[terms], False, *map(pixels, of_x), *map(gradients, of_dy)),
         maps=(
             *(input_map(name, array, in_place=False) for name, array in zip(input_maps, of_x, strict=True)),
             *(gradient_map(name, array) for name, array in zip(gradient_maps, of_dy, strict=True)),
@@ -323,6 +337,7 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         launches=(multiply(1, "input_map", "gradient_map"), reduce_fragments("dw")),
         constants=tile_constants(1, in_place=True),
         scratch=(partial(in_place=True),),
+        time=time_of(RATE, True),
         maps=(input_map("input_map", "x", in_place=True), gradient_map("gradient_map", "dy")),
         refuses=refuses(1, in_place=True, halves=True),
         takes=("padding", "stride pairs", "dilation"),
@@ -352,6 +367,7 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         ),
         constants=tile_constants(1, in_place=False),
         scratch=(pixels("pixels"), partial(in_place=False)),
+        time=time_of(RATE, False, pixels("pixels")),
         maps=(input_map("input_map", "pixels", in_place=False), gradient_map("gradient_map", "dy")),
         refuses=refuses(1, in_place=False, halves=True),
         takes=("padding", "stride pairs", "dilation"),

@@ -10,13 +10,14 @@ import alexconv
 from alexconv.cpu_reference.reference import norms, reference
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.ladder import ALL_DIRECTIONS
+from alexconv.kernels.problem import H200
 from alexconv.library import generic
 from alexconv.library.arrays import view
 from alexconv.library.gradients import bias_gradient, dgrad, wgrad
 from alexconv.library.terms import Terms, padding_of
 from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import ANY, PRECISIONS
-from alexconv.shapes import DGRAD, DIRECTIONS, WGRAD, Conv
+from alexconv.shapes import DGRAD, DIRECTIONS, WGRAD, WORKLOADS, Conv
 from alexconv.tune import auto, measured
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's own warnings are no errors
@@ -250,6 +251,28 @@ def test_a_rung_whose_order_varies_is_no_default():
         assert not any(rung.order_varies for rung in auto.repeatable(ALL_DIRECTIONS.of_direction(direction)))
     named = {entry["rung"] for entries in measured.table().values() for entry in entries.values()}
     assert not named & {rung.name for rung in varying}
+
+
+FASTEST = {  # of a layer of AlexNet, by its class and the layout of its arrays
+    ("fp32", "nchw"): ("dgrad-wgmma-split", "wgrad-wgmma-split"),
+    ("tf32", "nchw"): ("dgrad-wgmma-scaled", "wgrad-wgmma-scaled"),
+    ("fp16", "nhwc"): ("dgrad-wgmma-half", "wgrad-wgmma-half"),
+}
+
+
+@pytest.mark.parametrize(("precision", "layout"), FASTEST)
+def test_estimates_choose_the_rungs_of_gradients_that_were_measured_to_be_the_fastest(precision, layout):
+    served = (precision, *PRECISIONS[precision].stricter)
+    for direction, fastest in zip((DGRAD, WGRAD), FASTEST[precision, layout], strict=True):
+        rungs = [
+            rung
+            for rung in ALL_DIRECTIONS.of_direction(direction)
+            if rung.precision in served and rung.layout == layout
+        ]
+        for layer in (2, 3, 4, 5):
+            conv = WORKLOADS["alexnet"].layer(layer).toward(direction)
+            (first,) = auto.contenders(H200, conv, 128, rungs, 1)
+            assert first.rung.name == fastest, layer
 
 
 def test_a_gradient_on_the_cpu_is_explained():
