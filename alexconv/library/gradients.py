@@ -71,9 +71,14 @@ def bias_gradient(dy: Any, terms: Terms) -> Any:
 def start(x: Any, filters: Any, wanted: tuple[bool, bool], terms: Terms) -> None:
     """Begins to compile the rungs of the wanted gradients, of x and of filters, for tensors on a GPU."""
     x_array, w_array = view(x, "x").descriptor, view(filters, "filters").descriptor
-    if x_array.device is None or w_array.device is None or not len(x):
-        return
-    forward, device = call_of(terms, w_array, x_array), devices.gpu(x_array.device)
+    if x_array.device is not None and w_array.device is not None and len(x):
+        started(x_array, w_array, wanted, terms)
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def started(x: Descriptor, w: Descriptor, wanted: tuple[bool, bool], terms: Terms) -> None:
+    """The same for tensors of these descriptors, once."""
+    forward, device = call_of(terms, w, x), devices.gpu(x.device)  # type: ignore[arg-type]
     directions = [direction for direction, is_wanted in zip((DGRAD, WGRAD), wanted, strict=True) if is_wanted]
     with device.lock, device.current():
         for call in gradient_calls(device, forward, directions):

@@ -17,7 +17,7 @@ import numpy as np
 from alexconv.compiling.toolchain import find_cxx
 from alexconv.executors.cuda import kernels, native
 from alexconv.kernels.problem import H200
-from alexconv.library import devices, operation, outputs, packets, routes, workspaces
+from alexconv.library import devices, gradients, operation, outputs, packets, routes, workspaces
 
 MOST_PARAMETERS, CONTEXT = 12, 5  # as in driver_stand_in.cpp
 SOURCE = Path(__file__).with_name("driver_stand_in.cpp")
@@ -191,7 +191,14 @@ class Machine:
         monkeypatch.setattr(packets, "ready_launch", padded)
         self.gpu = Gpu(0)
         monkeypatch.setattr(devices, "started", {0: self.gpu})
-        for each in (routes.chosen, routes.candidates, routes.route_of, operation.cached_operation, outputs.allocator):
+        for each in (
+            routes.chosen,
+            routes.candidates,
+            routes.route_of,
+            operation.cached_operation,
+            outputs.allocator,
+            gradients.started,
+        ):
             each.cache_clear()
 
     def close(self):
