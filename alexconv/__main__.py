@@ -29,6 +29,7 @@ COMMANDS = {
     "accuracy": "alexconv.accuracy.__main__",
     "ceilings": "alexconv.ceilings",
     "cards": "alexconv.cards",
+    "warm": "alexconv.library.__main__",
 }
 
 

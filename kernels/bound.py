@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from alexconv.kernels.problem import H200, Constants, Device, Problem
 from alexconv.kernels.rung import (
@@ -64,12 +65,16 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class BoundRung:
-    """A rung with all its constants, for one shape on one device."""
+    """A rung with all its constants, for one shape on one device.
+
+    ``dynamic``: in the build for every shape.
+    """
 
     rung: Rung
     conv: Conv
     constants: Constants = field(hash=False)
     device: Device = H200
+    dynamic: bool = False
 
     def having(self, constants: Constants) -> "BoundRung":
         """The same rung with some constants replaced."""
@@ -82,11 +87,20 @@ class BoundRung:
     @property
     def macros(self) -> dict[str, int]:
         """The macros that the rung's file is compiled with."""
+        if self.dynamic and self.rung.dynamic:
+            return self.rung.dynamic.macros(self.problem(1))
         return defines(self.rung, self.conv, self.constants, self.device)
 
     def refusal(self) -> str | None:
         """Why the rung cannot compute the shape with these constants, or None."""
+        if self.dynamic and not (self.rung.dynamic and self.rung.dynamic.suits(self.problem(1))):
+            return "has no build for every shape with these constants"
         return self.rung.refuses(Problem(self.conv, 1, self.constants, self.device))
+
+    @property
+    def numbers(self) -> npt.NDArray[np.uint32] | None:
+        """What a build for every shape has in constant memory (``dynamic.SYMBOL``); None in a build for this one."""
+        return self.rung.dynamic.values(self.problem(1)) if self.dynamic and self.rung.dynamic else None
 
     def atomic_additions(self, images: int = 1) -> int:
         """Additions to an output by atomics that flush subnormal floats, in a batch of so many images."""
@@ -110,11 +124,12 @@ class BoundRung:
 
     def launches(self, images: int) -> list[LaunchConfig]:
         """The launches over the first micro-batch of these images, in order."""
-        return [_config(launch, self.problem(self.micro_batch(images))) for launch in self.rung.launches]
+        problem = self.problem(self.micro_batch(images))
+        return [_config(launch, problem, dynamic=self.dynamic) for launch in self.rung.launches]
 
     def preparation(self) -> list[LaunchConfig]:
         """The launches that prepare the filters, in order."""
-        return [_config(launch, self.problem(1)) for launch in self.rung.prepare]
+        return [_config(launch, self.problem(1), dynamic=self.dynamic) for launch in self.rung.prepare]
 
     def launch_facts(self, N: int) -> list[Any]:
         """The launch data in a record's key, for N images: types, launches, array sizes, tensor maps."""
@@ -199,7 +214,8 @@ class BoundRung:
         moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
         if self.conv.residual:
             moved[RESIDUAL] = addresses[RESIDUAL] + first * self.image_bytes[self.roles.y]
-        values = {BATCH: images, **addresses, **moved}
+        none = {BIAS: 0} if self.dynamic and not self.conv.bias else {}
+        values = {BATCH: images, **addresses, **moved, **none}
         if self.rung.maps:
             problem = self.problem(images)
             values |= {
@@ -208,9 +224,10 @@ class BoundRung:
         return values
 
 
-def _config(launch: Launch, p: Problem) -> LaunchConfig:
+def _config(launch: Launch, p: Problem, *, dynamic: bool) -> LaunchConfig:
+    """The launch of a problem; in a build for every shape it takes a bias, which may be none."""
     grouped = launch.grouped if p.conv.groups > 1 else ()
-    added = {BIAS: p.conv.bias, RESIDUAL: p.conv.residual} if launch.stores else {}
+    added = {BIAS: p.conv.bias or dynamic, RESIDUAL: p.conv.residual} if launch.stores else {}
     return LaunchConfig(
         launch.entry,
         (*launch.args, *grouped, *(name for name, has in added.items() if has)),

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from alexconv.kernels.dynamic import Dynamic
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device, Problem
 from alexconv.kernels.times import Time
 from alexconv.precisions import PRECISIONS
@@ -181,6 +182,7 @@ class Rung:
     time: Time | None = None  # by which ``auto`` compares it with others; None: it comes after those with one
     cpu_order: int = 0  # 1 for the first of its class that ``auto`` takes on the CPU, and so on; 0: it takes others
     direction: str = FORWARD
+    dynamic: Dynamic | None = None  # its builds for every shape, if there are any
     # The problem that constants, launches and kernels are made for: of dgrad by a forward kernel, the turned one.
     posed: Callable[[Conv], Conv] = lambda conv: conv
 

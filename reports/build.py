@@ -24,6 +24,7 @@ from alexconv.reports import (
     choices,
     commands,
     course,
+    dynamic,
     families,
     frontier,
     gradients,
@@ -97,6 +98,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/library.md": lambda results: {
         **of_files(library.parts, "library/*.jsonl")(results),
         **of_files(choices.parts, "choices/*.jsonl")(results),
+        **dynamic.parts(files_in(results, "library/dynamic/*.jsonl")),
     },
     "docs/memory-bound.md": of_files(memory_bound.parts, "memory-bound/*.jsonl"),
     "docs/networks.md": lambda results: {

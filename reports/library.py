@@ -123,13 +123,6 @@ def host_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
         yield precision, N.removeprefix("N="), way, float(us)
 
 
-def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
-    """A row for each state of the cache and precision."""
-    for state, times in record["seconds"].items():
-        for precision, seconds in times["shapes"].items():
-            yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * times["process"]
-
-
 def source(records: Any, rows: Sequence[Record], files: Sequence[Path]) -> str:
     """Where a table's figures come from."""
     devices, runs = ([records.headers[row[kind]] for row in rows] for kind in ("device", "run"))
@@ -147,23 +140,19 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     of_kind: dict[str, list[Record]] = {}
     for header in records.headers.values():
         of_kind.setdefault(header["type"], []).append(header)
-    if missing := {"library-layer", "library-host", "library-first"} - of_kind.keys():
+    if missing := {"library-layer", "library-host"} - of_kind.keys():
         raise UsageError(f"{', '.join(map(str, files))}: no records of {', '.join(sorted(missing))}")
     of_layers = layers(of_kind["library-layer"])
     alexnet = [record for record in of_layers if record["workload"] == STUDY]
     missed = [(quotient, n) for n, record in enumerate(of_layers) if (quotient := ratio(record) or 0) > limit(record)]
     slower = [of_layers[n] for _, n in sorted(missed, reverse=True)]
-    host, first = of_kind["library-host"][-1], of_kind["library-first"][-1]
+    host = of_kind["library-host"][-1]
     tables = {
         "library-goals": (GOAL_COLUMNS, goal_rows(of_layers), of_layers),
         "library-summary": (SUMMARY_COLUMNS, summary_rows(of_layers), of_layers),
         "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet),
         "library-slower": (LAYER_COLUMNS, layer_rows(slower), of_layers),
         "library-host": (("precision", "N", "call", "µs"), host_rows(host), [host]),
-        "library-first": (
-            ("cache", "precision", "fastest ms", "slowest ms", "first of the process, ms"),
-            *(first_rows(first), [first]),
-        ),
     }
     return {
         name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, measured, files)])

@@ -19,10 +19,12 @@ from alexconv.compiling.toolchain import program_of_wheel, run_compiler, unwrita
 from alexconv.errors import MissingTool
 from alexconv.paths import cache_dir
 
-FLAGS = ("-std=c++17", "-O3", "-lineinfo")
+LASTING_FLAGS = ("-std=c++17", "-O3")  # of machine code for every shape, which names no path of its sources
+FLAGS = (*LASTING_FLAGS, "-lineinfo")
 SYSTEM_TOOLKIT = "/usr/local/cuda"
 NVCC_WHEEL = "nvidia-cuda-nvcc"
 _ELF, _ELF_HEADER_BYTES = b"\x7fELF", 64
+PACKAGED = Path(__file__).parent / "cubins"  # machine code for every shape that a wheel may bring
 TIME_LIMIT = 300  # seconds for one kernel; the largest take a few
 
 
@@ -98,20 +100,22 @@ def cubin_key(source: Path, defines: Mapping[str, int], arch: str) -> str:
     return source_digest(source, defines, *FLAGS, arch, nvcc_version())
 
 
-def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
+def compile_cubin(source: Path, defines: Mapping[str, int], arch: str, *, lasting: bool = False) -> bytes:
     """Machine code of one ``.cu`` for ``sm_<arch>``, such as ``90a``, from the cache if it is there.
 
-    Raises MissingTool without nvcc, CompileError with nvcc's first error line, and MachineFault.
+    ``lasting``: for every shape (``lasting_path``).  Raises MissingTool without nvcc, CompileError with nvcc's first
+    error line, and MachineFault.
     """
 
     def build(target: Path) -> None:
         macros = [f"-D{name}={value}" for name, value in defines.items()]
-        code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+        target_arch = lasting_target(arch) if lasting else arch
+        code = f"-gencode=arch=compute_{target_arch},code=sm_{target_arch}"
         command = [
             find_nvcc(),
             "-cubin",
             code,
-            *FLAGS,
+            *(LASTING_FLAGS if lasting else FLAGS),
             *include_options(source),
             *macros,
             "-o",
@@ -122,7 +126,8 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
         if target.is_file() and not is_whole(target.read_bytes()):
             raise unwritable(source.name, "nvcc wrote a part of the machine code and no error", target.parent)
 
-    return compiled(cubin_path(source, defines, arch), build)
+    path = lasting_path(source, defines, arch) if lasting else cubin_path(source, defines, arch)
+    return compiled(path, build)
 
 
 def is_whole(cubin: bytes) -> bool:
@@ -141,3 +146,18 @@ def is_whole(cubin: bytes) -> bool:
 def cubin_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:
     """The path of a file's machine code in the cache, there or not."""
     return cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin"
+
+
+def lasting_target(arch: str) -> str:
+    """The target whose machine code for every shape a GPU runs: Ampere's serves its generation and Ada."""
+    return "80" if arch.startswith("8") else arch
+
+
+def lasting_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:
+    """The path of machine code for every shape: the installed package's if it is there, else that in the cache.
+
+    Whatever the toolkit that compiled it, so that a machine without one can look it up.
+    """
+    name = f"{source.stem}-{source_digest(source, defines, *LASTING_FLAGS, lasting_target(arch))}.cubin"
+    packaged = PACKAGED / name
+    return packaged if packaged.is_file() else cache_dir("cubin") / name

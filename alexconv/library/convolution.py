@@ -18,11 +18,13 @@ channels_last tensor of torch counts as layout nhwc, and its output is channels_
 Precisions are the error classes of ``alexconv.precisions``: fp32 and tf32 take float32; fp16 and half take float16.
 Most fp16 rungs want nhwc, most others nchw; arrays in the other layout are transposed where that and such a rung take
 less time than one of their own layout (``alexconv.library.routes``).  Layers that no rung takes run on a GPU in
-``generic.cu``, whose shape is a kernel argument.  It also computes the first calls of a shape while the rung compiles
-in the background: within the same error bound, but rounded in another order.
+``generic.cu``, whose shape is a kernel argument.  While a shape's rung compiles in the background, its first calls are
+computed by a rung in its build for every shape, or else by ``generic.cu``: within the same error bound, but rounded in
+another order.
 
 Calls are thread-safe, on any streams.  They can be captured in CUDA graphs; a captured call waits for its rung's
-compilation.  Gradients of torch tensors are of the same class (``alexconv.library.gradients``).
+compilation where no build for every shape takes it.  Gradients of torch tensors are of the same class
+(``alexconv.library.gradients``).
 """
 
 import sys

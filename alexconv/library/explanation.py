@@ -10,7 +10,7 @@ from alexconv.library.calls import Call, gradient_of
 from alexconv.library.convolution import conv2d
 from alexconv.library.devices import OF_HOST_ARRAYS, gpu
 from alexconv.library.operation import first_piece, operation_of
-from alexconv.library.routes import candidates
+from alexconv.library.routes import candidates, meanwhile
 from alexconv.library.terms import one_of
 from alexconv.library.workspaces import Gpu
 from alexconv.precisions import PRECISIONS
@@ -21,6 +21,7 @@ ON_CPU = "on the CPU: the rung of its class, or of a stricter one, that is ready
 BY_PATCHES = "on the CPU: no rung takes the layer, so each group is a layer of 1 x 1 filters over its patches"
 FASTEST = "the shortest time of those that can, with the copies that they take"
 COMPILING = "; while it compiles, generic.cu computes calls that are not captured, without exceptions"
+MEANWHILE = "; while it compiles, {} computes calls, in its build for every shape"
 EMPTY = "x has no images, so nothing is computed"
 GRADIENT_ON_CPU = "on the CPU: of class fp32, whatever the call's"
 BY_TORCH = "no rung takes the gradient, or its batch does not fit in memory: torch computes it, at torch's settings"
@@ -108,7 +109,7 @@ def _of_gradient(direction: str, call: Call) -> Explanation:
     device = gpu(call.x.device)
     with device.lock, device.current():
         able = next(gradients.routed(device, terms, *problem), None)
-        return _on_gpu(device, able, "") if able else Explanation(None, {}, terms.precision, (), BY_TORCH)
+        return _on_gpu(device, able, forward=False) if able else Explanation(None, {}, terms.precision, (), BY_TORCH)
 
 
 def _on_cpu(call: Call) -> Explanation:
@@ -120,7 +121,7 @@ def _on_cpu(call: Call) -> Explanation:
     return _of_rung(BoundRung(choice.rung, conv, choice.constants, on_host.host_executor().device), reason)
 
 
-def _on_gpu(device: Gpu, call: Call, meanwhile: str = COMPILING) -> Explanation:
+def _on_gpu(device: Gpu, call: Call, *, forward: bool = True) -> Explanation:
     able = candidates(device, call)
     if not able:
         strictest = next(name for name, row in PRECISIONS.items() if row.dtype == call.x.dtype)
@@ -129,7 +130,14 @@ def _on_gpu(device: Gpu, call: Call, meanwhile: str = COMPILING) -> Explanation:
         Timed(each.choice.rung.name, each.choice.rung.layout, each.choice.us, each.choice.measured, each.copies)
         for each in able
     )
-    return _of_rung(able[0].bound(device), FASTEST + meanwhile, tuple(timed))
+    return _of_rung(able[0].bound(device), FASTEST + (_until_compiled(device, call) if forward else ""), tuple(timed))
+
+
+def _until_compiled(device: Gpu, call: Call) -> str:
+    """What computes a call while its rung compiles."""
+    built = (each.choice.rung.name for each in meanwhile(device, call) if device.is_built(each.bound(device)))
+    name = next(built, None)
+    return MEANWHILE.format(name) if name else COMPILING
 
 
 def _of_rung(bound: BoundRung, reason: str, compared: tuple[Timed, ...] = ()) -> Explanation:

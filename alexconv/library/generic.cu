@@ -1,6 +1,6 @@
 // A convolution whose shape is an argument of the launch: one compilation serves every shape, stride, padding, dilation
 // and number of groups, in any order of axes.  alexconv.library uses it for layers that no rung takes, and for the
-// first calls of a shape while its rung compiles.  No rung uses it.
+// first calls of a shape while its rung compiles and no rung's build for every shape takes it.  No rung uses it.
 //
 // convolve_tiles: implicit GEMM on CUDA cores.  A block computes TILE filters of a group at TILE output pixels of the
 // batch, TAPS taps at a time through shared memory; a thread has SIDE x SIDE accumulators in fp32.  Where a tap lies takes

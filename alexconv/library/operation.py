@@ -5,7 +5,6 @@ Later calls enqueue a packet (``alexconv.library.packets``).
 """
 
 import sys
-from concurrent.futures import Future
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -33,7 +32,7 @@ from alexconv.library.filters import FixedFilters, nbytes
 from alexconv.library.on_host import activated, on_host
 from alexconv.library.outputs import allocator, empty, like
 from alexconv.library.packets import Packet, Symbol, Value
-from alexconv.library.routes import route_of
+from alexconv.library.routes import ready, route_of
 from alexconv.library.terms import Padding, Pair, Terms, one_of, terms_of
 from alexconv.library.workspaces import Gpu, Lane, Loaded, Memory
 from alexconv.shapes import FORWARD
@@ -166,11 +165,11 @@ class Operation:
     def _new_packet(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """A new packet."""
         route = route_of(device, call)
-        wait = lane.life is not None or not IN_BACKGROUND or call.conv.direction != FORWARD
-        loaded = device.loaded(route.key, wait=wait) if route.key else None
-        if loaded is None or isinstance(loaded, Future):
+        background = IN_BACKGROUND and call.conv.direction == FORWARD
+        route, loaded, waits = ready(device, call, route, in_background=background, captured=lane.life is not None)
+        if loaded is None:
             packet = self._generic(device, call, lane)
-            packet.waits = loaded
+            packet.waits = waits
             return packet
         fixed, recipe = self._filters, device.recipe(lane, loaded.program)
         if fixed:
@@ -188,6 +187,7 @@ class Operation:
             device.add_finish(recipe, route.rest, call.N, values.get("bias", 0), (call.y, call.residual))
         packet = Packet(recipe, lane, resources)
         packet.once = bool(fixed and new) or lane.life is not None
+        packet.waits = waits
         return packet
 
     @staticmethod

@@ -3,21 +3,26 @@
 Choices are cached in memory and on disk.
 """
 
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
+from alexconv.errors import LaunchError, OutOfMemory
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import ALL_DIRECTIONS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER
 from alexconv.library import choices
 from alexconv.library.arrays import in_place, same_steps
 from alexconv.library.calls import MOST_CALLS, Call
-from alexconv.library.workspaces import Gpu, WorkspaceKey
+from alexconv.library.workspaces import Gpu, Loaded, WorkspaceKey
 from alexconv.messages import print_to_stderr
 from alexconv.planning.layouts import LAYOUTS
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import FILTERS, FORWARD, Conv
 from alexconv.tune import auto
-from alexconv.tune.estimate import copying
+from alexconv.tune.estimate import copying, dynamic_builds
 from alexconv.tune.measured import Request
 
 
@@ -46,6 +51,7 @@ class Candidate:
     y_in_place: bool
     rest: Conv | None
     copies: float
+    dynamic: bool = False  # in its build for every shape
 
     @property
     def us(self) -> float:
@@ -54,7 +60,7 @@ class Candidate:
 
     def bound(self, device: Gpu) -> BoundRung:
         """The rung bound to its layer."""
-        return self.choice.bound(device.executor, self.conv)
+        return replace(self.choice.bound(device.executor, self.conv), dynamic=self.dynamic)
 
 
 @lru_cache(maxsize=MOST_CALLS)
@@ -64,16 +70,25 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
     And others without a residual, into a whole array, or for the convolution alone, of a plane padded in memory.  For
     one channel rungs with hi and lo terms come last, as in ``auto``.
     """
+    able: list[Candidate] = []
+    for conv in layers_of(call):
+        if (call.conv.residual or call.conv.y_channels) and any(each.copies == 0 for each in able):
+            break  # nothing is gained by adding or copying afterwards
+        able += of_layer(device, call, conv)
+    return ordered(call, able)
+
+
+def layers_of(call: Call) -> tuple[Conv, ...]:
+    """A call's layer; without a residual, into a whole array; the convolution alone, of a plane padded in memory."""
     without = replace(call.conv, y_channels=0)
     if call.conv.residual:
         without = replace(without, residual=False, relu=False, ceiling=0, silu=False)
     plain = [call.conv.with_border().alone()] if call.conv.direction == FORWARD else []
-    layers = dict.fromkeys([call.conv, without, *plain])
-    able: list[Candidate] = []
-    for conv in layers:
-        if (call.conv.residual or call.conv.y_channels) and any(each.copies == 0 for each in able):
-            break  # nothing is gained by adding or copying afterwards
-        able += of_layer(device, call, conv)
+    return tuple(dict.fromkeys([call.conv, without, *plain]))
+
+
+def ordered(call: Call, able: list[Candidate]) -> tuple[Candidate, ...]:
+    """Candidates, the fastest first; for one channel those with hi and lo terms last."""
     later = {rung.name: -place for place, rung in enumerate(ALL_DIRECTIONS)}  # first of those without an estimate
     return tuple(
         sorted(
@@ -154,7 +169,70 @@ def route_of(device: Gpu, call: Call) -> Route:
     return Route(key_of(best, call.N), best.rest)
 
 
+class Ready(NamedTuple):
+    """How a device computes a call now: with kernels that are loaded, or without them in generic.cu.
+
+    ``waits``: the compilation of a rung that is faster.
+    """
+
+    route: Route
+    loaded: Loaded | None
+    waits: Future[None] | None
+
+
+def ready(device: Gpu, call: Call, route: Route, *, in_background: bool, captured: bool) -> Ready:
+    """The route's rung if it is compiled; until it is, the fastest in a build for every shape.
+
+    Where there is no such build, generic.cu; but a call that is captured then waits for its rung, since its graph keeps
+    what it has.  Any call waits unless ``in_background``.
+    """
+    if route.key is None:
+        return Ready(route, None, None)
+    waits = None
+    if device.compiles or not in_background:
+        loaded = device.loaded(route.key, wait=not in_background)
+        if isinstance(loaded, Loaded):
+            return Ready(route, loaded, None)
+        waits = loaded
+    if stand_in := of_every_shape(device, call):
+        return Ready(*stand_in, waits)
+    if waits and captured:
+        loaded = device.loaded(route.key, wait=True)
+        assert isinstance(loaded, Loaded)
+        return Ready(route, loaded, None)
+    return Ready(route, None, waits)
+
+
+def of_every_shape(device: Gpu, call: Call) -> tuple[Route, Loaded] | None:
+    """The fastest build for every shape that is compiled and that the device can load, and takes the call."""
+    for able in meanwhile(device, call):
+        if not device.is_built(able.bound(device)):
+            device.build_for_every_shape(able.choice.rung.precision)
+            continue
+        with suppress(OutOfMemory, LaunchError):  # of a toolkit that is newer than the driver
+            loaded = device.loaded(key_of(able, call.N), wait=True)
+            assert isinstance(loaded, Loaded)
+            return Route(loaded.key, able.rest), loaded
+    return None
+
+
 def key_of(best: Candidate, N: int) -> WorkspaceKey:
     """The computation of a candidate for N images."""
     rung, constants = best.choice.rung.name, tuple(best.choice.constants.items())
-    return WorkspaceKey(rung, constants, best.conv, N, best.x_in_place, best.y_in_place)
+    return WorkspaceKey(rung, constants, best.conv, N, best.x_in_place, best.y_in_place, best.dynamic)
+
+
+def meanwhile(device: Gpu, call: Call) -> tuple[Candidate, ...]:
+    """The rungs that can compute a call in builds for every shape, compiled or not, the fastest first."""
+    served = (call.terms.precision, *PRECISIONS[call.terms.precision].stricter)
+    first, *others = layers_of(call)
+    inactive = replace(first, y_channels=0, residual=False, relu=False, ceiling=0, silu=False)
+    able = [
+        replace(candidate(device, call, auto.Choice(rung, dict(bound.constants), False, us), conv), dynamic=True)
+        for rung in LADDER
+        if rung.dynamic and rung.precision in served and not device.executor.unsuited(rung)
+        for conv in dict.fromkeys([first, inactive, *others])
+        if stores_in_place(call, conv, rung.layout)
+        for us, bound in dynamic_builds(rung, conv, call.N, device.executor.device)
+    ]
+    return ordered(call, able)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from alexconv.library.arrays import four, packed_descriptor
 from alexconv.library.calls import call_of, dtype_of
 from alexconv.library.devices import gpu
+from alexconv.library.every_shape import builds, compile_all
 from alexconv.library.gradients import gradient_calls
 from alexconv.library.routes import route_of
 from alexconv.library.terms import Padding, Pair, shown, terms_of
@@ -36,12 +37,12 @@ class Warmed:
     seconds: float
 
 
-def warm(shapes: Iterable[Any], device: int = 0, *, training: bool = False) -> Warmed:
+def warm(shapes: Iterable[Any] = (), device: int = 0, *, training: bool = False) -> Warmed:
     """Compiles in parallel the kernels for calls of these shapes, into the cache, and loads them.
 
-    A shape is a ``Shape``, or a tuple or mapping of its fields.  Later calls only prepare their filters.  With
-    ``training`` also the kernels of both gradients.  Raises ValueError for an invalid shape, MissingTool and
-    CompileError.
+    Without shapes, the builds for every shape, which the first calls of others use.  A shape is a ``Shape``, or a tuple
+    or mapping of its fields.  Later calls only prepare their filters.  With ``training`` also the kernels of both
+    gradients.  Raises ValueError for an invalid shape, MissingTool and CompileError.
     """
     begun = perf_counter()
     calls = [_call(shape, device) for shape in shapes]
@@ -57,6 +58,8 @@ def warm(shapes: Iterable[Any], device: int = 0, *, training: bool = False) -> W
             if key:
                 on.loaded(key, wait=True)
         on.any_shape()
+    if not calls:
+        compile_all(builds(on.executor.gpu.arch, on.executor.gpu.capability))
     return Warmed(tuple(key.name if key else None for key in keys[: len(calls)]), perf_counter() - begun)
 
 

@@ -9,6 +9,7 @@ none, so neither events nor waits order them.  A captured graph's lane lasts as 
 at the next capture or when memory is needed, since freeing synchronizes with the device.
 """
 
+import itertools
 import threading
 import weakref
 from collections import OrderedDict
@@ -19,14 +20,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil, gcd
 from pathlib import Path
-from queue import SimpleQueue
+from queue import PriorityQueue
 from typing import Any
 
 import numpy.typing as npt
 
 from alexconv.compiling import nvcc
 from alexconv.compiling.compiled import is_compiled
-from alexconv.errors import OutOfMemory
+from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors.cuda import native
 from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.executor import CudaExecutor
@@ -40,6 +41,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import RESIDUAL, Rung, TensorMap
 from alexconv.library import generic
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, packed_descriptor
+from alexconv.library.every_shape import BYTES, missing, of_library, of_rungs
 from alexconv.library.packets import MapOf, Recipe, Symbol, Value, arguments
 from alexconv.machine import cores
 from alexconv.messages import print_to_stderr
@@ -51,7 +53,6 @@ MOST_LANES = 256
 MOST_PROGRAMS = 512
 MOST_MAPS = 1024  # tensor maps of a lane, one for each array address
 UNCAPTURED = (0, 1)  # streams that cannot be captured: the default stream's two handles
-BYTES = "ELEMENT_BYTES"  # the macro of copy.cu and generic.cu
 
 
 class Memory:
@@ -94,7 +95,10 @@ class StreamOrder:
 
 @dataclass(frozen=True)
 class WorkspaceKey:
-    """A computation: a rung for N images of a shape, and which arrays it uses in place."""
+    """A computation: a rung for N images of a shape, and which arrays it uses in place.
+
+    ``dynamic``: in its build for every shape.
+    """
 
     name: str
     constants: tuple[tuple[str, int], ...]
@@ -102,6 +106,7 @@ class WorkspaceKey:
     N: int
     x_in_place: bool
     y_in_place: bool
+    dynamic: bool = False
 
     @property
     def rung(self) -> Rung:
@@ -253,6 +258,20 @@ class LibraryExecutor(CudaExecutor):
             return "keeps its filters in constant memory, which all streams share"
         return super().unsuited(rung)
 
+    def _toolkit(self) -> str:
+        """Without a compiler none, if this machine has the library's kernels."""
+        try:
+            return super()._toolkit()
+        except MissingTool:
+            if missing(of_library(self.gpu.arch)):
+                raise
+            return ""
+
+    def cubin_path(self, bound: BoundRung) -> Path:
+        """The path of a rung's machine code, there or not."""
+        path_of = nvcc.lasting_path if bound.dynamic else nvcc.cubin_path
+        return path_of(bound.rung.path, bound.macros, self.gpu.arch)
+
     def kernels(self, bound: BoundRung) -> Kernels:
         """A rung's kernels, loaded for the life of the process; raises CompileError.
 
@@ -285,6 +304,8 @@ class Gpu:
         self._programs: OrderedDict[WorkspaceKey, Loaded] = OrderedDict()
         self._any_shape: dict[tuple[Path, int], Kernels] = {}
         self._building: dict[Path, Future[None]] = {}  # by cubin
+        self._built: set[Any] = set()  # files and macros of cubins for every shape that are there
+        self._asked: set[str] = set()  # classes whose builds for every shape have been begun
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -433,7 +454,7 @@ class Gpu:
     def build(self, bound: BoundRung) -> "Future[None] | None":
         """The background compilation of a rung, or None once the cache has it; raises CompileError."""
         executor = self.executor
-        path = nvcc.cubin_path(bound.rung.path, bound.macros, executor.gpu.arch)
+        path = executor.cubin_path(bound)
         with self.lock:
             building = self._building.get(path)
             if building is not None and building.done():
@@ -450,10 +471,31 @@ class Gpu:
         with self.lock:
             return list(self._building.values())
 
+    def build_for_every_shape(self, precision: str) -> None:
+        """Begins to compile a class's builds for every shape in the background, once in a process."""
+        if precision in self._asked or not self.compiles:
+            return
+        self._asked.add(precision)
+        gpu = self.executor.gpu
+        for build in missing(list(of_rungs(gpu.arch, gpu.capability, precision))):
+            COMPILERS.submit(build.compile, later=True)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether there is an nvcc for it."""
+        return bool(self.executor.toolkit)
+
+    def is_built(self, bound: BoundRung) -> bool:
+        """Whether a rung's machine code is there."""
+        key = bound.rung.path, *bound.macros.items()
+        if key not in self._built and is_compiled(self.executor.cubin_path(bound)):
+            self._built.add(key)
+        return key in self._built
+
     def _planned(self, key: WorkspaceKey) -> tuple[Plan, WorkspaceKey]:
         """The plan, and the key, with no array in place where pieces would not be aligned."""
         rung, conv = key.rung, key.conv
-        bound = BoundRung(rung, conv, dict(key.constants), self.executor.device)
+        bound = BoundRung(rung, conv, dict(key.constants), self.executor.device, key.dynamic)
         try:
             plan = plan_on(self.executor, bound, key.N, self.budget())
         except DoesNotFit as error:
@@ -472,13 +514,13 @@ class Gpu:
         if self._any_shape:
             return self._any_shape
         gpu = self.executor.gpu
-        wanted = [(source, size) for source in generic.SOURCES for size in (2, 4)]
-        if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, gpu.arch)) for source, size in wanted):
+        wanted = of_library(gpu.arch)
+        if missing(wanted):
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
-        building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, gpu.arch) for source, size in wanted]
+        building = [COMPILERS.submit(build.compile) for build in wanted]
         cubins = [compilation.result() for compilation in building]
-        kernels = map(gpu.load, cubins)
-        self._any_shape |= dict(zip(wanted, kernels, strict=True))
+        for build, cubin in zip(wanted, cubins, strict=True):
+            self._any_shape[build.source, build.macros[BYTES]] = gpu.load(cubin)
         return self._any_shape
 
     def of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
@@ -622,13 +664,14 @@ class Compilers:
     """Threads that compile in the background, up to one per core; the end of the process does not wait for them."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        self._jobs: PriorityQueue[tuple[bool, int, Future[Any], partial[Any]]] = PriorityQueue()
         self._threads: list[threading.Thread] = []
+        self._number = itertools.count()
 
-    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """A future of the job's result."""
+    def submit(self, job: Callable[..., Any], *arguments: Any, later: bool = False) -> Future[Any]:
+        """A future of the job's result; ``later``: after all jobs that are not."""
         future: Future[Any] = Future()
-        self._jobs.put((future, job, arguments))
+        self._jobs.put((later, next(self._number), future, partial(job, *arguments)))
         if len(self._threads) < cores():
             self._threads.append(threading.Thread(target=self._work, name="alexconv-compiler", daemon=True))
             self._threads[-1].start()
@@ -636,11 +679,11 @@ class Compilers:
 
     def _work(self) -> None:
         while True:
-            future, job, arguments = self._jobs.get()
+            _, _, future, job = self._jobs.get()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(job(*arguments))
+                future.set_result(job())
             except BaseException as error:  # the caller's to handle, whatever it is
                 future.set_exception(error)
 

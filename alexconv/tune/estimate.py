@@ -64,6 +64,24 @@ def ranked(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple[float, 
     return sorted(((estimate(bound, N), bound) for bound in once.values()), key=lambda estimated: estimated[0])
 
 
+def dynamic_constants(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[dict[str, int]]:
+    """The constants with which a layer takes each build for every shape of a rung."""
+    names = {constant.name for constant in rung.constants}
+    for build in rung.dynamic.builds if rung.dynamic else ():
+        chosen = {name: value for name, value in build.items() if name in names}
+        for rest in rung.dynamic.rest(Problem(conv, N, chosen, device)) if rung.dynamic else ():
+            yield rung.resolve(conv, {**chosen, **rest}, N, device)
+
+
+def dynamic_builds(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple[float, BoundRung]]:
+    """The rung's builds for every shape that take a layer, by their estimates."""
+    if rung.dynamic is None:
+        return []
+    bounds = (BoundRung(rung, conv, constants, device, True) for constants in dynamic_constants(rung, conv, N, device))
+    estimated = ((estimate(bound, N), bound) for bound in bounds if not bound.refusal())
+    return sorted(estimated, key=lambda known: known[0])
+
+
 def best(rung: Rung, conv: Conv, N: int, device: Device) -> tuple[float, BoundRung] | None:
     """The candidate with the least estimate; None where the rung refuses the layer."""
     return next(iter(ranked(rung, conv, N, device)), None)

@@ -187,6 +187,12 @@ __device__ __forceinline__ void warpgroup_reg_dealloc()
 
 // Compilation fails if the ladder's tensor map differs (LADDER_<MAP>_..., kernels/rung.py).  For one image: extents,
 // innermost first, then the strides in bytes of all dimensions but the innermost.
+#ifdef DYNAMIC_SHAPE
+#define ASSERT_MAP_3(...)
+#define ASSERT_MAP_4(...)
+#define ASSERT_BOX_2(...)
+#define ASSERT_BOX_3(...)
+#else
 #define ASSERT_MAP_3(MAP, x, y, z, stride_y, stride_z) \
     static_assert(LADDER_##MAP##_DIM_0 == (x) && LADDER_##MAP##_DIM_1 == (y) && LADDER_##MAP##_DIM_2 == (z) && \
                       LADDER_##MAP##_STRIDE_0 == (stride_y) && LADDER_##MAP##_STRIDE_1 == (stride_z), \
@@ -201,3 +207,4 @@ __device__ __forceinline__ void warpgroup_reg_dealloc()
 #define ASSERT_BOX_3(MAP, x, y, z) \
     ASSERT_BOX_2(MAP, x, y); \
     static_assert(LADDER_##MAP##_BOX_2 == (z), "TMA brings other boxes")
+#endif

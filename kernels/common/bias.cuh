@@ -6,6 +6,10 @@
 #pragma once
 #include "shape.cuh"
 
+#ifdef DYNAMIC_SHAPE  // a bias's address says whether there is one, a number whether ReLU is applied
+#define CONV_BIAS
+#define CONV_RELU
+#endif
 #ifdef CONV_BIAS
 constexpr bool HAS_BIAS = true;
 #define BIAS_PARAMETER(type) , const type* __restrict__ bias
@@ -39,21 +43,32 @@ constexpr bool HAS_RESIDUAL = false;
 #define RESIDUAL_PARAMETER(type)
 #define RESIDUAL nullptr
 #endif
-#ifdef CONV_Y_CHANNELS
-constexpr int Y_CHANNELS = CONV_Y_CHANNELS;  // of the array of which the outputs are a slice
-#else
-constexpr int Y_CHANNELS = M;
+#ifndef CONV_Y_CHANNELS
+#define CONV_Y_CHANNELS CONV_M
 #endif
+NUMBER(Y_CHANNELS, CONV_Y_CHANNELS);  // of the array of which the outputs are a slice
+NUMBER(RELU, HAS_RELU);
 constexpr bool HAS_EPILOGUE = HAS_BIAS || HAS_RESIDUAL || HAS_RELU || HAS_SILU;
 #define EPILOGUE_PARAMETERS(type) BIAS_PARAMETER(type) RESIDUAL_PARAMETER(type)
 #define ADDENDS(type) Addends<type>{BIAS, RESIDUAL}
+
+// The bias of filter m, in builds that take one.
+template <class Value>
+__device__ __forceinline__ Value bias_of(const Value* __restrict__ bias,  // [M]
+                                         int m)
+{
+#ifdef DYNAMIC_SHAPE
+    if (!bias) return Value(0);
+#endif
+    return bias[m];
+}
 
 // An output, given its sum; NaN stays NaN.
 __device__ __forceinline__ float activated(float sum)
 {
     if constexpr (HAS_SILU) return __fdividef(sum, 1 + __expf(-sum));
     if constexpr (CEILING > 0) sum = sum > CEILING ? CEILING : sum;
-    if constexpr (HAS_RELU) sum = sum < 0 ? 0 : sum;
+    if constexpr (HAS_RELU) sum = RELU && sum < 0 ? 0 : sum;
     return sum;
 }
 
@@ -62,7 +77,7 @@ template <class Value>
 __device__ __forceinline__ float with_bias_and_relu(float sum, const Value* __restrict__ bias,  // [M]
                                                     int m)
 {
-    if constexpr (HAS_BIAS) sum += float(bias[m]);
+    if constexpr (HAS_BIAS) sum += float(bias_of(bias, m));
     return activated(sum);
 }
 
@@ -82,7 +97,7 @@ struct Addends {
     // The output of filter m at a place of y, given its sum.
     __device__ __forceinline__ float finished(float sum, int m, size_t place) const
     {
-        if constexpr (HAS_BIAS) sum += float(bias[m]);
+        if constexpr (HAS_BIAS) sum += float(bias_of(bias, m));
         return activated_at(place, sum);
     }
 };

@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
                           int* __restrict__ filter_exponents,  // [M]
                           float* __restrict__ full_filters)    // [GROUP_C * R * S][M]
 {
-    constexpr int TAPS = GROUP_C * R * S;
+    SHAPE_CONST int TAPS = GROUP_C * R * S;
     const int m = blockIdx.x;
     unsigned largest = 0;
 #pragma unroll 4

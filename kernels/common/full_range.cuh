@@ -20,8 +20,8 @@ constexpr int FULL_BYTES = 2 * FULL_DEPTH * FULL_TILE * sizeof(float);  // of sh
 static_assert(FULL_THREADS % FULL_TILE == 0);
 
 // Tiles of filters, those of a group after the other's; tiles of pixels.
-constexpr int FULL_GROUP_TILES = (GROUP_M + FULL_TILE - 1) / FULL_TILE, FULL_DOWN = GROUPS * FULL_GROUP_TILES;
-constexpr int FULL_PIXEL_TILES = (E * F + FULL_TILE - 1) / FULL_TILE;
+SIZE(FULL_GROUP_TILES, (GROUP_M + FULL_TILE - 1) / FULL_TILE); SIZE(FULL_DOWN, GROUPS * FULL_GROUP_TILES);
+SIZE(FULL_PIXEL_TILES, (E * F + FULL_TILE - 1) / FULL_TILE);
 
 // The first filter of a tile of filters.
 __device__ __forceinline__ int full_filter(int tile)
@@ -34,7 +34,7 @@ __device__ __forceinline__ int full_filter(int tile)
 template <class Arrays>
 __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays, int n, int m, int pixel)
 {
-    constexpr int TAPS = GROUP_C * R * S, OUTPUTS = E * F;
+    SHAPE_CONST int TAPS = GROUP_C * R * S, OUTPUTS = E * F;
     DYNAMIC_SHARED(float4, full_memory);
     using Taps = float[FULL_DEPTH][FULL_TILE];
     Taps &of_filters = reinterpret_cast<Taps*>(full_memory)[0], &of_inputs = reinterpret_cast<Taps*>(full_memory)[1];

@@ -10,6 +10,14 @@
 #pragma once
 #include "shape.cuh"
 
+#ifdef DYNAMIC_SHAPE
+constexpr bool HAS_PADDING = true;  // or none: the tests of places hold for both
+#ifdef DYNAMIC_GROUPS
+NUMBER(GROUPS, );
+#else
+constexpr int GROUPS = 1;
+#endif
+#else
 #ifndef CONV_TOP
 #define CONV_TOP 0
 #endif
@@ -35,13 +43,18 @@
 #define CONV_GROUPS 1
 #endif
 
-constexpr int TOP = CONV_TOP, BOTTOM = CONV_BOTTOM, LEFT = CONV_LEFT, RIGHT = CONV_RIGHT;
-constexpr int V = CONV_V, DILATION_ROWS = CONV_DILATION_ROWS, DILATION_COLUMNS = CONV_DILATION_COLUMNS;
-constexpr int GROUPS = CONV_GROUPS, GROUP_C = C / GROUPS, GROUP_M = M / GROUPS;  // channels and filters of a group
-constexpr bool HAS_PADDING = TOP > 0 || BOTTOM > 0 || LEFT > 0 || RIGHT > 0;
-constexpr int PADDED_H = H + TOP + BOTTOM, PADDED_W = W + LEFT + RIGHT;
-constexpr int PATCH_ROWS = (R - 1) * DILATION_ROWS + 1, PATCH_COLUMNS = (S - 1) * DILATION_COLUMNS + 1;
+constexpr bool HAS_PADDING = CONV_TOP > 0 || CONV_BOTTOM > 0 || CONV_LEFT > 0 || CONV_RIGHT > 0;
+constexpr int GROUPS = CONV_GROUPS;
+#endif
+
+NUMBER(TOP, CONV_TOP); NUMBER(BOTTOM, CONV_BOTTOM); NUMBER(LEFT, CONV_LEFT); NUMBER(RIGHT, CONV_RIGHT);
+NUMBER(V, CONV_V); NUMBER(DILATION_ROWS, CONV_DILATION_ROWS); NUMBER(DILATION_COLUMNS, CONV_DILATION_COLUMNS);
+NUMBER(GROUP_C, C / GROUPS); DIVISOR(GROUP_M, M / GROUPS);  // channels and filters of a group
+SIZE(PADDED_H, H + TOP + BOTTOM); DIVISOR(PADDED_W, W + LEFT + RIGHT);
+SIZE(PATCH_ROWS, (R - 1) * DILATION_ROWS + 1); SIZE(PATCH_COLUMNS, (S - 1) * DILATION_COLUMNS + 1);
+#ifndef DYNAMIC_SHAPE
 static_assert(E == (PADDED_H - PATCH_ROWS) / U + 1 && F == (PADDED_W - PATCH_COLUMNS) / V + 1);
+#endif
 
 // One past the last filter of a filter's group.
 __device__ __forceinline__ int end_of_group(int filter)
@@ -62,10 +75,10 @@ __device__ __forceinline__ bool clear_of_border(int row, int column)
 }
 
 // The least rows and columns of a patch that are in memory.
-constexpr int ROWS_BESIDE = R - (TOP > BOTTOM ? TOP : BOTTOM), COLUMNS_BESIDE = S - (LEFT > RIGHT ? LEFT : RIGHT);
-constexpr int LEAST_ROWS = ROWS_BESIDE < H ? ROWS_BESIDE : H, LEAST_COLUMNS = COLUMNS_BESIDE < W ? COLUMNS_BESIDE : W;
+SIZE(ROWS_BESIDE, R - (TOP > BOTTOM ? TOP : BOTTOM)); SIZE(COLUMNS_BESIDE, S - (LEFT > RIGHT ? LEFT : RIGHT));
+SIZE(LEAST_ROWS, ROWS_BESIDE < H ? ROWS_BESIDE : H); SIZE(LEAST_COLUMNS, COLUMNS_BESIDE < W ? COLUMNS_BESIDE : W);
 
 // Whether every patch has a whole stride x stride square, of those that tile the padded plane, clear of the padding.
-constexpr bool PATCHES_HAVE_SQUARES =
-    U == V && DILATION_ROWS == 1 && DILATION_COLUMNS == 1 &&
-    (HAS_PADDING ? LEAST_ROWS >= 2 * U - 1 && LEAST_COLUMNS >= 2 * U - 1 : R >= U && S >= U);
+FLAG(PATCHES_HAVE_SQUARES, U == V && DILATION_ROWS == 1 && DILATION_COLUMNS == 1 &&
+                               (HAS_PADDING ? LEAST_ROWS >= 2 * U - 1 && LEAST_COLUMNS >= 2 * U - 1
+                                            : R >= U && S >= U));

@@ -8,5 +8,5 @@
 #pragma once
 #include "shape.cuh"
 
-constexpr int K = C * R * S;
-constexpr int PIXELS = E * F;
+SIZE(K, C * R * S);
+DIVISOR(PIXELS, E * F);

@@ -35,16 +35,19 @@ constexpr int GROUP = VECTOR * LANES_ACROSS;
 constexpr int THREADS = WARP * WARPS_DOWN * WARPS_ACROSS;
 constexpr int ROWS = WARPS_DOWN * LANES_DOWN * THREAD_ROWS;
 constexpr int COLUMNS = WARPS_ACROSS * LANES_ACROSS * THREAD_COLUMNS;
-constexpr int TILES_DOWN = (M + ROWS - 1) / ROWS;
+DIVISOR(TILES_DOWN, (M + ROWS - 1) / ROWS);
 
-constexpr bool CHANNELS_TOGETHER = C % DEPTH == 0;
-constexpr bool ROW_TOGETHER = !CHANNELS_TOGETHER && S <= DEPTH && 4 * S >= 3 * DEPTH;
-constexpr bool REGULAR = CHANNELS_TOGETHER || ROW_TOGETHER;
-constexpr int TAP_PITCH = CHANNELS_TOGETHER ? H * W : 1;  // inputs from one tap of a regular K tile to the next
-constexpr int K_TILES = ROW_TOGETHER ? C * R : (K + DEPTH - 1) / DEPTH;
+FLAG(CHANNELS_TOGETHER, C % DEPTH == 0);
+FLAG(ROW_TOGETHER, !CHANNELS_TOGETHER && S <= DEPTH && 4 * S >= 3 * DEPTH);
+FLAG(REGULAR, CHANNELS_TOGETHER || ROW_TOGETHER);
+SIZE(TAP_PITCH, CHANNELS_TOGETHER ? H * W : 1);  // inputs from one tap of a regular K tile to the next
+DIVISOR(K_TILES, ROW_TOGETHER ? C * R : (K + DEPTH - 1) / DEPTH);
+DIVISOR(FILTER_TAPS, R * S);  // of a channel
 
+#ifndef DYNAMIC_SHAPE
 constexpr size_t FILTER_FLOATS = (size_t)TILES_DOWN * K_TILES * DEPTH * ROWS;  // reordered and padded
 constexpr int IMAGE_TILES = (PIXELS + COLUMNS - 1) / COLUMNS * TILES_DOWN;   // of a batch of one image
+#endif
 
 // Of a K tile's inputs each thread copies COPIED_PIXELS columns, THREADS apart, at every COPIED_TAPS-th tap.
 constexpr int COPIED_PIXELS = COLUMNS > THREADS ? COLUMNS / THREADS : 1;
@@ -57,10 +60,10 @@ struct Tap {
 // The tap in row i of a K tile.
 __device__ __forceinline__ Tap tap(int k_tile, int i)
 {
-    if (CHANNELS_TOGETHER) return {k_tile / (R * S) * DEPTH + i, k_tile / S % R, k_tile % S};
+    if (CHANNELS_TOGETHER) return {k_tile / FILTER_TAPS * DEPTH + i, k_tile / S % R, k_tile % S};
     if (ROW_TOGETHER) return {k_tile / R, k_tile % R, i};
     const int k = k_tile * DEPTH + i;
-    return {k / (R * S), k / S % R, k % S};
+    return {k / FILTER_TAPS, k / S % R, k % S};
 }
 
 // Whether the filters have that tap.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
+from alexconv.kernels.dynamic import Dynamic
 from alexconv.kernels.geometry import FLOAT, TURING, WARP, round_up
 from alexconv.kernels.preparation import flat_block
 from alexconv.kernels.problem import Problem
@@ -148,6 +149,22 @@ FILTERS = (Array("filters", filters_shape),)
 ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS_PER_SM)
 
 
+def dynamic_build(down: int, rows: int) -> dict[str, int]:
+    """The tile of a build for every shape."""
+    tile = {"WARPS_DOWN": down, "WARPS_ACROSS": 2, "THREAD_ROWS": rows, "THREAD_COLUMNS": 8}
+    return {**tile, "DEPTH": 8, "STAGES": 3, "BLOCKS_PER_SM": 2}
+
+
+DYNAMIC = Dynamic(
+    builds=(dynamic_build(2, 16), dynamic_build(1, 16), dynamic_build(1, 8)),
+    numbers=(
+        ("TILES_DOWN", tiles_down),
+        ("K_TILES", k_tiles),
+        ("FILTER_TAPS", lambda p: p.conv.R * p.conv.S),
+    ),
+)
+
+
 def time(rate: float, *, streams: bool = False) -> Time:
     """The time of a rung with this rate; ``streams``: stream-K keeps all multiprocessors busy."""
 
@@ -186,6 +203,7 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         prepared=FILTERS,
         min_capability=TURING,
         time=time(RATE),
+        dynamic=DYNAMIC,
     ),
     Rung(
         "igemm-stream-k",

@@ -55,7 +55,7 @@ private:
     // To the next K tile's first tap: of the next row or place of the filter, or else of the next channels.
     __device__ __forceinline__ void advance()
     {
-        constexpr int columns = CHANNELS_TOGETHER ? S : 1;  // of the filter that are K tiles of their own
+        SHAPE_CONST int columns = CHANNELS_TOGETHER ? int(S) : 1;  // of the filter that are K tiles of their own
         int distance = 1;
         if (++at.s == columns) {
             at.s = 0;

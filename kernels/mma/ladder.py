@@ -8,6 +8,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
+from alexconv.kernels.dynamic import Dynamic, Number
 from alexconv.kernels.geometry import AMPERE, FLOAT, TURING, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, PREPARATION_THREADS, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Device, Problem
@@ -18,12 +19,14 @@ from alexconv.shapes import FEATURES, Conv
 
 WORD = 4  # bytes
 MMA_WORDS = 8  # words of K in a warp's product
+CHUNK = 8  # channels of the widest copy
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS = 16
 MOST_ACCUMULATORS = 128  # registers of a thread
 MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory for operands
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
+DYNAMIC_TILES = (48, 64), (48, 32), (40, 16)  # pixels and filters of the builds for every shape
 PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
 CONSTANTS = ("TILE_PIXELS", "TILE_FILTERS", "CHANNELS", "STAGES", "SPLITS", "WARPS", "WARPS_DOWN")
 FEWER_WARPS, FEWEST_STAGES = (8, 4), 2  # of blocks that have little shared memory
@@ -57,18 +60,32 @@ def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
 
     def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
         if share_columns(conv):
-            return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.padded[1] / 2) * terms
+            return channels * conv.R * window_words(conv), channels * rows * row_words(conv) * terms
         planes = ceil(channels / 2)
         return planes * conv.R * conv.S, planes * rows * spread_pitch(conv) * terms
 
     return words
 
 
+def in_vectors(conv: Conv, channels: int) -> bool:
+    """Whether copies of fp16 channels are vectors."""
+    return conv.C % CHUNK == 0 and channels % CHUNK == 0
+
+
+def window_words(conv: Conv) -> int:
+    """Words of a row of a filter, of two channels or of two columns."""
+    return ceil(conv.S / 2) if share_columns(conv) else conv.S
+
+
+def row_words(conv: Conv) -> int:
+    """Words of a row of inputs."""
+    return ceil(conv.padded[1] / 2) if share_columns(conv) else conv.padded[1]
+
+
 def in_fp16(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
     """The same for words of two channels, innermost; ``mma_half.cu``."""
     words = ceil(channels / 2)
-    vectors = conv.C % 8 == 0 and channels % 8 == 0
-    pitch = words + 4 if vectors and words // 4 % 2 == 0 else words
+    pitch = words + 4 if in_vectors(conv, channels) and words // 4 % 2 == 0 else words
     return words * conv.R * conv.S, rows * conv.padded[1] * pitch
 
 
@@ -188,8 +205,7 @@ class Tile:
     def shared_bytes(self, p: Problem) -> int:
         """Factors; one or two K tiles of inputs, tap offsets, filters and flags, or the epilogue in the same memory."""
         conv, channels, pixels, filters = p.conv.one_group, p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
-        buffers = min(2, ceil(self.k_tiles(p) / self.split_blocks(p)))
-        inputs = buffers * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * MMA_WORDS
+        inputs = self.buffers(p) * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
         pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(conv, pixels)
         factors = filters if self.scaled else 0
@@ -228,6 +244,57 @@ class Tile:
         """A thread for each word."""
         tiles, k_tiles, words = self.fragments(p)
         return ceil(tiles * k_tiles * words / PREPARATION_THREADS), 1, 1
+
+    def dynamic(self) -> Dynamic:
+        """The builds for every shape, which take K tiles and split-K slices as numbers too."""
+        fixed = {"STAGES": self.stages, "WARPS": FEWER_WARPS[0], "WARPS_DOWN": self.down}
+        numbers: tuple[Number, ...] = (
+            ("CHANNELS", lambda p: p["CHANNELS"]),
+            ("SPLITS", lambda p: p["SPLITS"]),
+            ("FILTER_TAPS", lambda p: p.conv.R * p.conv.S),
+            ("GROUP_TILES", lambda p: ceil(p.conv.one_group.M / p["TILE_FILTERS"])),
+            ("FILTER_TILES", lambda p: p.conv.groups * ceil(p.conv.one_group.M / p["TILE_FILTERS"])),
+            ("PIXEL_TILES", lambda p: ceil(p.conv.E * p.conv.F / p["TILE_PIXELS"])),
+            ("IMAGE_TILES", lambda p: self.tiles(p.over(1))),
+            ("SPLIT_BLOCKS", self.split_blocks),
+            ("BUFFERS", self.buffers),
+            ("INPUT_ROWS", lambda p: self.input_rows(p.conv, p["TILE_PIXELS"])),
+            ("CHANNEL_WORDS", lambda p: ceil(p["CHANNELS"] / 2)),
+            (
+                "PIXEL_COPIES",
+                lambda p: ceil(p["CHANNELS"] / 2) // (4 if in_vectors(p.conv.one_group, p["CHANNELS"]) else 1),
+            ),
+            ("WINDOW_WORDS", lambda p: window_words(p.conv.one_group)),
+            ("PLANE_TAPS", lambda p: p.conv.R * window_words(p.conv.one_group)),
+            ("ROW_WORDS", lambda p: row_words(p.conv.one_group)),
+            ("PIXEL_WORDS", lambda p: self.input_rows(p.conv, p["TILE_PIXELS"]) * row_words(p.conv.one_group)),
+        )
+        tiles = (
+            {"TILE_PIXELS": pixels, "TILE_FILTERS": filters}
+            for pixels, filters in DYNAMIC_TILES
+            if filters % (self.down * FRAGMENT_ROWS) == 0
+        )
+        return Dynamic(tuple({**tile, **fixed} for tile in tiles), numbers=numbers, rest=self.rest, groups=True)
+
+    def rest(self, p: Problem) -> list[dict[str, int]]:
+        """For each number of split-K slices of a tile the largest K tile that a block's shared memory holds."""
+        conv = p.conv.one_group
+
+        def held(count: int) -> dict[str, int] | None:
+            channels = ceil(conv.C / count)
+            for k_tiles in range(1, channels + 1):
+                some = ceil(channels / k_tiles)
+                chosen = {"SPLITS": count, "CHANNELS": round_up(some, CHUNK) if conv.C % CHUNK == 0 else some}
+                fits = self.fits(conv, chosen["CHANNELS"], p["TILE_PIXELS"])
+                if fits and not beyond_shared(p.device, "", self.shared_bytes(p.having(**chosen))):
+                    return chosen
+            return None
+
+        return [cut for count in range(1, min(conv.C, MOST_SPLITS) + 1) if (cut := held(count))]
+
+    def buffers(self, p: Problem) -> int:
+        """K tiles of inputs in shared memory."""
+        return min(2, ceil(self.k_tiles(p) / self.split_blocks(p)))
 
     def constants(self) -> tuple[Constant, ...]:
         """The constants of a rung."""
@@ -342,6 +409,7 @@ def rung(
         takes=tuple(FEATURES),
         time=Time(partial(tile.busy, np.dtype(PRECISIONS[precision].dtype).itemsize)),
         cpu_order=cpu_order,
+        dynamic=tile.dynamic(),
     )
 
 

@@ -16,17 +16,25 @@
 
 struct Pixels {
     using Value = __half;
-    static constexpr int CHANNEL_WORDS = divide_up(CHANNELS, 2), WORDS = R * S * CHANNEL_WORDS;
-    static constexpr bool VECTORS = GROUP_C % 8 == 0 && CHANNELS % 8 == 0;
-    static constexpr bool PAIRS = GROUP_C % 2 == 0 && CHANNELS % 2 == 0;
+    MEMBER_DIVISOR(CHANNEL_WORDS, CHANNEL_WORDS, divide_up(CHANNELS, 2));
+    MEMBER_SIZE(WORDS, R * S * OF(Pixels, CHANNEL_WORDS));
+    MEMBER_FLAG(VECTORS, GROUP_C % 8 == 0 && CHANNELS % 8 == 0);
+    MEMBER_FLAG(PAIRS, GROUP_C % 2 == 0 && CHANNELS % 2 == 0);
+
+    // Words of a copy, and copies of a pixel.
+    MEMBER_SIZE(COPIED_WORDS, OF(Pixels, VECTORS) ? 4 : 1);
+    MEMBER_DIVISOR(COPIES, PIXEL_COPIES, OF(Pixels, CHANNEL_WORDS) / OF(Pixels, COPIED_WORDS));
 
     // Words from a pixel to the next: for vectors an odd number of them, so that the lanes' pixels have no bank
     // conflicts.
-    static constexpr int PITCH = VECTORS ? CHANNEL_WORDS / 4 % 2 ? CHANNEL_WORDS : CHANNEL_WORDS + 4 : CHANNEL_WORDS;
-    static constexpr int INPUT_PIXELS = INPUT_ROWS * PADDED_W, INPUT_WORDS = INPUT_PIXELS * PITCH;
-    static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
+    MEMBER_SIZE(PITCH, OF(Pixels, CHANNEL_WORDS) +
+                           (OF(Pixels, VECTORS) && OF(Pixels, CHANNEL_WORDS) / 4 % 2 == 0 ? 4 : 0));
+    MEMBER_SIZE(INPUT_PIXELS, INPUT_ROWS * PADDED_W);
+    MEMBER_SIZE(INPUT_WORDS, OF(Pixels, INPUT_PIXELS) * OF(Pixels, PITCH));
+    MEMBER_SIZE(FLAGS, 0);
+    static constexpr int FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
-    static constexpr int NEXT_CHANNEL = 1;  // values of x from a channel to the next
+    MEMBER_SIZE(NEXT_CHANNEL, 1);  // values of x from a channel to the next
 
     // The tile's outputs in shared memory: a row of filters per pixel, padded against bank conflicts of a warp's
     // stores.
@@ -35,14 +43,15 @@ struct Pixels {
     // Word k of a K tile's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][PADDED_W][PITCH].
     static __device__ __forceinline__ int word(int k)
     {
-        const int tap = k / CHANNEL_WORDS;
-        return (tap / S * DILATION_ROWS * PADDED_W + tap % S * DILATION_COLUMNS) * PITCH + k % CHANNEL_WORDS;
+        const int tap = k / OF(Pixels, CHANNEL_WORDS);
+        return (tap / S * DILATION_ROWS * PADDED_W + tap % S * DILATION_COLUMNS) * OF(Pixels, PITCH) +
+               k % OF(Pixels, CHANNEL_WORDS);
     }
 
     // The first input of a pixel's window, in the tile's `row` of outputs.
     static __device__ __forceinline__ int pixel(int row, int column)
     {
-        return (row * U * PADDED_W + column * V) * PITCH;
+        return (row * U * PADDED_W + column * V) * OF(Pixels, PITCH);
     }
 
     // Two fp16 values as a word.
@@ -54,7 +63,7 @@ struct Pixels {
     static __device__ __forceinline__ unsigned filter(const __half* w,  // [M][GROUP_C][R][S]
                                                       int m, int k_tile, int k)
     {
-        const int tap = k / CHANNEL_WORDS, first = k % CHANNEL_WORDS * 2;
+        const int tap = k / OF(Pixels, CHANNEL_WORDS), first = k % OF(Pixels, CHANNEL_WORDS) * 2;
         const auto half = [&](int channel) {
             const int c = k_tile * CHANNELS + channel;
             return channel < CHANNELS && c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + tap] : __float2half(0);
@@ -79,33 +88,37 @@ struct Pixels {
     static __device__ __forceinline__ void copy(unsigned* to, const __half* x,  // x [H][W][C], from the group's
                                                 int row, int k_tile)           // first channel on
     {
-        constexpr int COPIED = VECTORS ? 4 : 1, COPIES = CHANNEL_WORDS / COPIED;  // words per copy; copies per pixel
-        constexpr int TOGETHER = THREADS > COPIES ? THREADS / COPIES : 1;  // pixels that the block copies at a time
-        const int first = threadIdx.x / COPIES;
+        SHAPE_CONST int COPIED = OF(Pixels, COPIED_WORDS), COUNT = OF(Pixels, COPIES), INPUTS = OF(Pixels, INPUT_PIXELS);
+        SHAPE_CONST int TOGETHER = THREADS > COUNT ? THREADS / OF(Pixels, COPIES) : 1;  // pixels copied at a time
+        const int first = threadIdx.x / OF(Pixels, COPIES);
         if (first >= TOGETHER) return;
-        for (int copied = threadIdx.x % COPIES; copied < COPIES; copied += THREADS) {
+        for (int copied = threadIdx.x % OF(Pixels, COPIES); copied < COUNT; copied += THREADS) {
             const int channel = copied * COPIED * 2, c = k_tile * CHANNELS + channel;
             // Pixels above the bottom edge of the plane; of the padded plane if there is padding.
             const int valid = c < GROUP_C ? (H + TOP - row) * PADDED_W - first : 0;
             const __half* const from = x + ((size_t)row * W + (HAS_PADDING ? 0 : first)) * C + c - (TOP * W + LEFT) * C;
-            unsigned* const words = to + first * PITCH + copied * COPIED;
+            unsigned* const words = to + first * OF(Pixels, PITCH) + copied * COPIED;
             const bool second = channel + 1 < CHANNELS && c + 1 < GROUP_C;
             const auto at = [=](int i) { return HAS_PADDING ? place(first + i) : i * C; };
-            if constexpr (VECTORS || PAIRS) {
+            IF_SHAPE (OF(Pixels, VECTORS) || OF(Pixels, PAIRS)) {
 #pragma unroll UNROLLED_COPIES
-                for (int i = 0; i < INPUT_PIXELS; i += TOGETHER) {
-                    if (i + TOGETHER > INPUT_PIXELS && i + first >= INPUT_PIXELS) break;
+                for (int i = 0; i < INPUTS; i += TOGETHER) {
+                    if (i + TOGETHER > INPUTS && i + first >= INPUTS) break;
                     const bool there = i < valid && is_input(first + i, row);
-                    if constexpr (VECTORS)
-                        copy_async_16(words + i * PITCH, from + at(i), there);
+                    IF_SHAPE (OF(Pixels, VECTORS))
+                        copy_async_16(words + i * OF(Pixels, PITCH), from + at(i), there);
                     else
-                        copy_async_4(words + i * PITCH, from + at(i), there);
+                        copy_async_4(words + i * OF(Pixels, PITCH), from + at(i), there);
                 }
             } else {
                 // All loads of a batch are in flight before the first is used.
-                constexpr int LOADS = divide_up(INPUT_PIXELS, TOGETHER), MOST = 3 * UNROLLED_COPIES;
+#ifdef DYNAMIC_SHAPE
+                constexpr int BATCH = UNROLLED_COPIES;
+#else
+                constexpr int LOADS = divide_up(INPUTS, TOGETHER), MOST = 3 * UNROLLED_COPIES;
                 constexpr int BATCH = divide_up(LOADS, divide_up(LOADS, MOST));
-                for (int start = 0; start < INPUT_PIXELS; start += BATCH * TOGETHER) {
+#endif
+                for (int start = 0; start < INPUTS; start += BATCH * TOGETHER) {
                     __half low[BATCH], high[BATCH];
 #pragma unroll
                     for (int j = 0; j < BATCH; ++j) {
@@ -117,7 +130,7 @@ struct Pixels {
 #pragma unroll
                     for (int j = 0; j < BATCH; ++j) {
                         const int i = start + j * TOGETHER;
-                        if (i + first < INPUT_PIXELS) words[i * PITCH] = pair(low[j], high[j]);
+                        if (i + first < INPUTS) words[i * OF(Pixels, PITCH)] = pair(low[j], high[j]);
                     }
                 }
             }
@@ -163,7 +176,7 @@ struct Pixels {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 if (filter + i < GROUP_M) values[i] = added.finished(values[i], first + filter + i, place + i);
-        if constexpr (GROUP_M % 4 == 0) {
+        IF_SHAPE (GROUP_M % 4 == 0) {
             if (filter < GROUP_M)
                 *reinterpret_cast<uint2*>(y) =
                     make_uint2(pair(__float2half(values[0]), __float2half(values[1])),

@@ -33,24 +33,31 @@ __device__ __forceinline__ unsigned pair_of_fp16(float2 values, int term)
 template <int terms>
 struct Pairs : PlaneOutput {
     using Value = float;
-    static constexpr bool COLUMNS = GROUP_C % 2 == 1 && V % 2 == 0 && DILATION_COLUMNS == 1;  // that share a word, instead of channels
+    // Whether columns share a word, instead of channels.
+    MEMBER_FLAG(COLUMNS, GROUP_C % 2 == 1 && V % 2 == 0 && DILATION_COLUMNS == 1);
 
     // Words of a window's row, pairs in a row of inputs, and planes of pairs.
-    static constexpr int WINDOW = COLUMNS ? divide_up(S, 2) : S, WIDTH = COLUMNS ? divide_up(PADDED_W, 2) : PADDED_W;
-    static constexpr int PAIR_PLANES = COLUMNS ? CHANNELS : divide_up(CHANNELS, 2), WORDS = PAIR_PLANES * R * WINDOW;
+    MEMBER_DIVISOR(WINDOW, WINDOW_WORDS, OF(Pairs, COLUMNS) ? divide_up(S, 2) : S);
+    MEMBER_DIVISOR(WIDTH, ROW_WORDS, OF(Pairs, COLUMNS) ? divide_up(PADDED_W, 2) : PADDED_W);
+    MEMBER_DIVISOR(PLANE_TAPS, PLANE_TAPS, R * OF(Pairs, WINDOW));
+    MEMBER_SIZE(PAIR_PLANES, OF(Pairs, COLUMNS) ? int(CHANNELS) : divide_up(CHANNELS, 2));
+    MEMBER_SIZE(WORDS, OF(Pairs, PAIR_PLANES) * R * OF(Pairs, WINDOW));
 
     // Words from a pair to the next of its row, whose terms are read together, to the next row and to the next plane.
-    static constexpr int NEXT = terms, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
-    static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
+    static constexpr int NEXT = terms;
+    MEMBER_SIZE(PITCH, (OF(Pairs, COLUMNS) ? int(OF(Pairs, WIDTH)) : int(SPREAD_PITCH)) * NEXT);
+    MEMBER_SIZE(PLANE, INPUT_ROWS * OF(Pairs, PITCH));
+    MEMBER_SIZE(INPUT_WORDS, OF(Pairs, PAIR_PLANES) * OF(Pairs, PLANE));
 
     // Two flag bytes per pixel: whether a channel is strong, and whether one is nonzero.  Next to a scaled magnitude of
     // 2^STRONG, errors of smaller values are negligible: those of fp16 are 2^-25 at most, and an operand's relative
     // error may be 2^-22, or 2^-11 with one term.  Where every nonzero value is strong, no flag is set.
     static constexpr int STRONG = terms == 2 ? 0 : -8, HALF_BIAS = 15, HALF_MANTISSA = 10;
     static constexpr unsigned LEAST_STRONG = (STRONG + HALF_BIAS) << HALF_MANTISSA;  // as fp16
-    static constexpr int PIXEL_WORDS = INPUT_ROWS * WIDTH, WORD_BYTES = sizeof(unsigned);
-    static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
-    static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
+    static constexpr int WORD_BYTES = sizeof(unsigned);
+    MEMBER_DIVISOR(PIXEL_WORDS, PIXEL_WORDS, INPUT_ROWS * OF(Pairs, WIDTH));
+    MEMBER_SIZE(STRONG_FLAGS, divide_up(OF(Pairs, PIXEL_WORDS) * (OF(Pairs, COLUMNS) ? 2 : 1), WORD_BYTES));
+    MEMBER_SIZE(FLAGS, 2 * OF(Pairs, STRONG_FLAGS));  // words: the strong ones first
     static constexpr int FACTORS = TILE_FILTERS;    // words
     static constexpr int LEAST_HALF = -24;  // the least fp16 value is that power of two; up to half of it rounds to zero
     static constexpr bool CARRIES_INFINITY = false;  // such a block is recomputed
@@ -58,43 +65,45 @@ struct Pairs : PlaneOutput {
     // Word k of a K tile's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
     static __device__ __forceinline__ int word(int k)
     {
-        return k / (R * WINDOW) * PLANE + k / WINDOW % R * DILATION_ROWS * PITCH +
-               k % WINDOW * DILATION_COLUMNS * NEXT;
+        return k / OF(Pairs, PLANE_TAPS) * OF(Pairs, PLANE) +
+               k / OF(Pairs, WINDOW) % R * DILATION_ROWS * OF(Pairs, PITCH) +
+               k % OF(Pairs, WINDOW) * DILATION_COLUMNS * NEXT;
     }
 
     // The first input of a pixel's window, in the tile's `row` of outputs.
     static __device__ __forceinline__ int pixel(int row, int column)
     {
-        return row * U * PITCH + column * (COLUMNS ? V / 2 : V) * NEXT;
+        return row * U * OF(Pairs, PITCH) + column * (OF(Pairs, COLUMNS) ? V / 2 : int(V)) * NEXT;
     }
 
     static __device__ __forceinline__ float2 filters(const float* w,  // [M][GROUP_C][R][S]
                                                      int m, int k_tile, int k)
     {
-        const int plane = k / (R * WINDOW), r = k / WINDOW % R, column = k % WINDOW;
+        const int plane = k / OF(Pairs, PLANE_TAPS), r = k / OF(Pairs, WINDOW) % R, column = k % OF(Pairs, WINDOW);
         const auto tap = [&](int channel, int s) {
             const int c = k_tile * CHANNELS + channel;
             return channel < CHANNELS && c < GROUP_C && s < S ? w[(((size_t)m * GROUP_C + c) * R + r) * S + s] : 0;
         };
-        return COLUMNS ? make_float2(tap(plane, 2 * column), tap(plane, 2 * column + 1))
-                       : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
+        return OF(Pairs, COLUMNS) ? make_float2(tap(plane, 2 * column), tap(plane, 2 * column + 1))
+                                  : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
     // The input pair in a plane of the K tile, zeros beyond the last row, column or channel, and in the padding.
     static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [GROUP_C][H][W], of the K tile and row
                                                    int first_row, int channels, int plane, int row, int column)
     {
-        const int c = COLUMNS ? plane : 2 * plane, rows = H + TOP - first_row;
-        const float* const first = x + (c * H + row) * W + column * (COLUMNS ? 2 : 1);
+        SHAPE_CONST bool BY_COLUMNS = OF(Pairs, COLUMNS);
+        const int c = BY_COLUMNS ? plane : 2 * plane, rows = H + TOP - first_row;
+        const float* const first = x + (c * H + row) * W + column * (BY_COLUMNS ? 2 : 1);
         bool there = row < rows && (GROUP_C % CHANNELS == 0 || c < channels);
-        bool second_there = COLUMNS ? there && 2 * column + 1 < LEFT + W
+        bool second_there = BY_COLUMNS ? there && 2 * column + 1 < LEFT + W
                                     : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
                                           (GROUP_C % CHANNELS == 0 || c + 1 < channels);
         if constexpr (HAS_PADDING) {
-            there = there && clear_of_border(first_row + row, column * (COLUMNS ? 2 : 1));
-            second_there = second_there && clear_of_border(first_row + row, column * (COLUMNS ? 2 : 1) + COLUMNS);
+            there = there && clear_of_border(first_row + row, column * (BY_COLUMNS ? 2 : 1));
+            second_there = second_there && clear_of_border(first_row + row, column * (BY_COLUMNS ? 2 : 1) + BY_COLUMNS);
         }
-        return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
+        return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (BY_COLUMNS ? 1 : H * W)) : 0);
     }
 
     // The range of the magnitudes that a thread has loaded.  NaN is the largest; the smallest is kept less one, so that
@@ -128,12 +137,12 @@ struct Pairs : PlaneOutput {
         };
         const auto put_pair = [=, &range](int plane, int row, int column, float2 values) {
             const unsigned first = magnitude(values.x), second = magnitude(values.y);
-            if constexpr (COLUMNS)
+            IF_SHAPE (OF(Pairs, COLUMNS))
                 range.add(first), range.add(second);
             else
                 range.add(max(first, second));  // two channels of a pixel
             values.x *= power, values.y *= power;
-            unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
+            unsigned* const at = to + plane * OF(Pairs, PLANE) + row * OF(Pairs, PITCH) + column * NEXT;
             if constexpr (terms == 1)
                 *at = pair_of_fp16(values, 0);
             else
@@ -149,25 +158,31 @@ struct Pairs : PlaneOutput {
     {
         unsigned char* const strong = reinterpret_cast<unsigned char*>(flags);
         if (largest >= LEAST_STRONG) strong[pixel] = 1;
-        if (largest > 0) strong[STRONG_FLAGS * WORD_BYTES + pixel] = 1;
+        if (largest > 0) strong[OF(Pairs, STRONG_FLAGS) * WORD_BYTES + pixel] = 1;
     }
 
     // Sets the pixel flags of a loaded K tile from its hi terms.  A thread takes some planes of a word of pixels.
     static __device__ __forceinline__ void set_all_flags(unsigned* flags, const unsigned* inputs)
     {
-        constexpr int TOGETHER = smaller(PAIR_PLANES, 8), ITEMS = divide_up(PAIR_PLANES, TOGETHER) * PIXEL_WORDS;
+#ifdef DYNAMIC_SHAPE
+        constexpr int TOGETHER = 8;
+#else
+        constexpr int TOGETHER = smaller(PAIR_PLANES, 8);
+#endif
+        SHAPE_CONST int COUNT = OF(Pairs, PAIR_PLANES), ITEMS = divide_up(COUNT, TOGETHER) * OF(Pairs, PIXEL_WORDS);
 #pragma unroll 1
         for (int i = threadIdx.x; i < ITEMS; i += THREADS) {
-            const int word = i % PIXEL_WORDS, first = i / PIXEL_WORDS * TOGETHER;
-            const unsigned* const from = inputs + word / WIDTH * PITCH + word % WIDTH * NEXT;
+            const int word = i % OF(Pairs, PIXEL_WORDS), first = i / OF(Pairs, PIXEL_WORDS) * TOGETHER;
+            const unsigned* const from =
+                inputs + word / OF(Pairs, WIDTH) * OF(Pairs, PITCH) + word % OF(Pairs, WIDTH) * NEXT;
             unsigned low = 0, high = 0;
 #pragma unroll
             for (int j = 0; j < TOGETHER; ++j) {
-                const int plane = PAIR_PLANES % TOGETHER == 0 ? first + j : smaller(first + j, PAIR_PLANES - 1);
-                const unsigned pair = from[plane * PLANE] & 0x7fff7fff;
+                const int plane = COUNT % TOGETHER == 0 ? first + j : smaller(first + j, COUNT - 1);
+                const unsigned pair = from[plane * OF(Pairs, PLANE)] & 0x7fff7fff;
                 low = max(low, pair & 0xffff), high = max(high, pair >> 16);
             }
-            if constexpr (COLUMNS) {
+            IF_SHAPE (OF(Pairs, COLUMNS)) {
                 set_flags(flags, 2 * word, low);
                 set_flags(flags, 2 * word + 1, high);
             } else {
@@ -185,14 +200,14 @@ struct Pairs : PlaneOutput {
         x -= TOP * W + LEFT;
         using Mine = WarpRows<PAIR_PLANES, WIDTH>;
         const Mine mine;
-        for (int run = threadIdx.x / WARP; run < Mine::RUNS; run += WARPS)
+        for (int run = threadIdx.x / WARP; run < OF(Mine, RUNS); run += WARPS)
 #pragma unroll 1
-            for (int pass = 0; pass < Mine::PASSES; ++pass)
+            for (int pass = 0; pass < OF(Mine, PASSES); ++pass)
                 mine.at(run, pass, [&](int plane, int row, int column) {
                     const float2 values = input(x, first_row, channels, plane, row, column);
-                    const int word = row * WIDTH + column;
-                    set_flags(flags, COLUMNS ? 2 * word : word, values.x != 0);
-                    set_flags(flags, COLUMNS ? 2 * word + 1 : word, values.y != 0);
+                    const int word = row * OF(Pairs, WIDTH) + column;
+                    set_flags(flags, OF(Pairs, COLUMNS) ? 2 * word : word, values.x != 0);
+                    set_flags(flags, OF(Pairs, COLUMNS) ? 2 * word + 1 : word, values.y != 0);
                 });
     }
 
@@ -200,8 +215,8 @@ struct Pairs : PlaneOutput {
     static __device__ __forceinline__ bool has_faint_pixel(const unsigned* flags)
     {
         bool faint = false;
-        for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS)
-            faint |= (flags[STRONG_FLAGS + i] & ~flags[i]) != 0;
+        for (int i = threadIdx.x; i < OF(Pairs, STRONG_FLAGS); i += THREADS)
+            faint |= (flags[OF(Pairs, STRONG_FLAGS) + i] & ~flags[i]) != 0;
         return faint;
     }
 
@@ -210,8 +225,8 @@ struct Pairs : PlaneOutput {
     // that their errors would count.
     static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int first_row)
     {
-        constexpr int ACROSS = (LEFT + W) / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
-        if constexpr (U == 1 || !PATCHES_HAVE_SQUARES || GROUP_C * U * U > 64) return true;
+        SHAPE_CONST int ACROSS = (LEFT + W) / U, PIXELS_ACROSS = OF(Pairs, WIDTH) * (OF(Pairs, COLUMNS) ? 2 : 1);
+        IF_SHAPE (U == 1 || !PATCHES_HAVE_SQUARES || GROUP_C * U * U > 64) return true;
         const unsigned char* const strong = reinterpret_cast<const unsigned char*>(flags);
         bool weak = false;
         const int rows = H + TOP - first_row;
@@ -228,7 +243,7 @@ struct Pairs : PlaneOutput {
     // Clears the flags of strong pixels.
     static __device__ __forceinline__ void weaken(unsigned* flags)
     {
-        for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS) flags[i] = 0;
+        for (int i = threadIdx.x; i < OF(Pairs, STRONG_FLAGS); i += THREADS) flags[i] = 0;
     }
 };
 
@@ -274,7 +289,7 @@ struct Scaled {
     }
 
     // Loads a K tile and ends with a barrier; returns the factor to multiply the accumulators by.
-    template <class Layout, int later>
+    template <class Layout, class Sizes>
     __device__ __forceinline__ float complete(unsigned* inputs, unsigned* flags, const float* x, int first_row,
                                               int k_tile, bool)
     {
@@ -368,7 +383,7 @@ struct Scaled {
 #pragma unroll 1
         for (int tap = first; tap < end; ++tap) {
             const int r = tap / S % R * DILATION_ROWS, s = tap % S * DILATION_COLUMNS;
-            const float* const in = x + ((size_t)(tap / (R * S)) * H + r) * W + s - (TOP * W + LEFT);
+            const float* const in = x + ((size_t)(tap / FILTER_TAPS) * H + r) * W + s - (TOP * W + LEFT);
             const auto under = [=](int window) {
                 if constexpr (!HAS_PADDING) return in[window];
                 const int row = window >> 16, column = window & 0xffff;

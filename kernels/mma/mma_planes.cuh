@@ -11,7 +11,7 @@ struct PlaneOutput {
     // A row of pixels per filter, padded so that the pairs of pixels that half a warp writes have no bank conflicts.
     static constexpr int TILE_PITCH = TILE_PIXELS + (24 - TILE_PIXELS % 16) % 16;
     static constexpr int TILE_WORDS = TILE_FILTERS * TILE_PITCH;
-    static constexpr int NEXT_CHANNEL = H * W;  // values of x from a channel to the next
+    MEMBER_SIZE(NEXT_CHANNEL, H * W);  // values of x from a channel to the next
 
     static __device__ __forceinline__ int shared_place(int filter, int pixel)
     {
@@ -50,45 +50,77 @@ struct PlaneOutput {
 };
 
 // Words from a row of inputs to the next: with stride 1 padded so that 8 pixels and 4 taps have no bank conflicts.
-constexpr int SPREAD_PITCH =
-    V > 1 || (PADDED_W % 32 >= 12 && PADDED_W % 32 <= 20) ? PADDED_W : PADDED_W + (44 - PADDED_W % 32) % 32;
+SIZE(SPREAD_PITCH, V > 1 || (PADDED_W % 32 >= 12 && PADDED_W % 32 <= 20) ? PADDED_W
+                                                                         : PADDED_W + (44 - PADDED_W % 32) % 32);
 
 // How [planes][INPUT_ROWS][columns] inputs are divided among the threads: a warp takes several rows of a plane at a
 // time where they are short, otherwise a segment of a row.
-template <int planes, int columns>
+template <SIZE_ARGUMENT planes, SIZE_ARGUMENT columns>
 struct WarpRows {
-    static constexpr bool SHORT = columns < WARP;
-    static constexpr int WARP_ROWS = SHORT ? WARP / columns : 1;
+    MEMBER_FLAG(SHORT, VALUE_OF(columns) < WARP);
+    MEMBER_SIZE(WARP_ROWS, OF(WarpRows, SHORT) ? WARP / VALUE_OF(columns) : 1);
     // The rows of a run, which a warp takes at a time, the number of runs, and the passes over one.
-    static constexpr int RUN_ROWS = SHORT ? INPUT_ROWS : 1, RUNS = planes * INPUT_ROWS / RUN_ROWS;
-    static constexpr int PASSES = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
+    MEMBER_SIZE(RUN_ROWS, OF(WarpRows, SHORT) ? int(INPUT_ROWS) : 1);
+    MEMBER_SIZE(RUNS, OF(WarpRows, SHORT) ? int(VALUE_OF(planes)) : VALUE_OF(planes) * INPUT_ROWS);
+    MEMBER_SIZE(PASSES, OF(WarpRows, SHORT) ? divide_up(INPUT_ROWS, OF(WarpRows, WARP_ROWS))
+                                            : divide_up(VALUE_OF(columns), WARP));
 
-    const int lane = threadIdx.x % WARP, lane_row = SHORT ? lane / columns : 0, lane_column = lane - lane_row * columns;
+    const int lane = threadIdx.x % WARP, lane_row = OF(WarpRows, SHORT) ? lane / VALUE_OF(columns) : 0,
+              lane_column = lane - lane_row * VALUE_OF(columns);
 
     // Calls body(plane, row, column) for a pass over a run of rows, if it has an input for this thread.
     template <class Body>
     __device__ __forceinline__ void at(int run, int pass, Body body) const
     {
-        const int plane = run * RUN_ROWS / INPUT_ROWS, first = run * RUN_ROWS % INPUT_ROWS + lane_row;
-        const int row = SHORT ? pass * WARP_ROWS : 0, column = SHORT ? 0 : pass * WARP;
-        if (lane_row < WARP_ROWS && (row + WARP_ROWS <= RUN_ROWS || row + lane_row < RUN_ROWS) &&
-            (SHORT || column + WARP <= columns || column + lane < columns))
+        SHAPE_CONST bool SHORT_ROWS = OF(WarpRows, SHORT);
+        SHAPE_CONST int ROWS = OF(WarpRows, WARP_ROWS), ALL_ROWS = OF(WarpRows, RUN_ROWS);
+        const int plane = run * ALL_ROWS / INPUT_ROWS, first = run * ALL_ROWS % INPUT_ROWS + lane_row;
+        const int row = SHORT_ROWS ? pass * ROWS : 0, column = SHORT_ROWS ? 0 : pass * WARP;
+        if (lane_row < ROWS && (row + ROWS <= ALL_ROWS || row + lane_row < ALL_ROWS) &&
+            (SHORT_ROWS || column + WARP <= VALUE_OF(columns) || column + lane < VALUE_OF(columns)))
             body(plane, first + row, lane_column + column);
     }
 };
 
 // Calls body(plane, row, column) for the inputs of this thread.
-template <int planes, int columns, class Body>
+template <SIZE_ARGUMENT planes, SIZE_ARGUMENT columns, class Body>
 __device__ __forceinline__ void for_inputs(Body body)
 {
     using Mine = WarpRows<planes, columns>;
     const Mine mine;
-    for (int run = threadIdx.x / WARP; run < Mine::RUNS; run += WARPS)
+    for (int run = threadIdx.x / WARP; run < OF(Mine, RUNS); run += WARPS)
 #pragma unroll UNROLLED_COPIES
-        for (int pass = 0; pass < Mine::PASSES; ++pass) mine.at(run, pass, body);
+        for (int pass = 0; pass < OF(Mine, PASSES); ++pass) mine.at(run, pass, body);
 }
 
 // Loads and stores the inputs of this thread in batches: all loads of a batch are in flight before the first is used.
+#ifdef DYNAMIC_SHAPE
+template <class planes, class columns, class Loaded, class Load, class Put>
+__device__ __forceinline__ void for_batches(Load load, Put put)
+{
+    using Mine = WarpRows<planes, columns>;
+    constexpr int BATCH = UNROLLED_COPIES;  // passes, over one run after the other
+    const int runs = OF(Mine, RUNS), passes = OF(Mine, PASSES);
+    const Mine mine;
+    int first_run = threadIdx.x / WARP, first_pass = 0;
+    while (first_run < runs) {
+        Loaded loaded[BATCH];
+        int run, pass;
+        const auto for_batch = [&](auto body) {
+            run = first_run, pass = first_pass;
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) {
+                if (run < runs)
+                    mine.at(run, pass, [&](int plane, int row, int column) { body(loaded[i], plane, row, column); });
+                if (++pass == passes) pass = 0, run += WARPS;
+            }
+        };
+        for_batch([=](Loaded& to, int plane, int row, int column) { to = load(plane, row, column); });
+        for_batch([=](Loaded& from, int plane, int row, int column) { put(plane, row, column, from); });
+        first_run = run, first_pass = pass;
+    }
+}
+#else
 template <int planes, int columns, class Loaded, class Load, class Put>
 __device__ __forceinline__ void for_batches(Load load, Put put)
 {
@@ -116,30 +148,35 @@ __device__ __forceinline__ void for_batches(Load load, Put put)
             for_batch([=](Loaded& from, int plane, int row, int column) { put(plane, row, column, from); });
         }
 }
+#endif
 
 struct Planes : PlaneOutput {
     using Value = float;
-    static constexpr int PITCH = SPREAD_PITCH, PLANE = INPUT_ROWS * PITCH;
-    static constexpr int WORDS = CHANNELS * R * S, INPUT_WORDS = CHANNELS * PLANE;
-    static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
+    MEMBER_SIZE(PITCH, SPREAD_PITCH);
+    MEMBER_SIZE(PLANE, INPUT_ROWS * OF(Planes, PITCH));
+    MEMBER_SIZE(WORDS, CHANNELS * R * S);
+    MEMBER_SIZE(INPUT_WORDS, CHANNELS * OF(Planes, PLANE));
+    MEMBER_SIZE(FLAGS, 0);
+    static constexpr int FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
 
     // Word k of a K tile's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
     static __device__ __forceinline__ int word(int k)
     {
-        return k / (R * S) * PLANE + k / S % R * DILATION_ROWS * PITCH + k % S * DILATION_COLUMNS;
+        return k / FILTER_TAPS * OF(Planes, PLANE) + k / S % R * DILATION_ROWS * OF(Planes, PITCH) +
+               k % S * DILATION_COLUMNS;
     }
 
     // The first input of a pixel's window, in the tile's `row` of outputs.
     static __device__ __forceinline__ int pixel(int row, int column)
     {
-        return row * U * PITCH + column * V;
+        return row * U * OF(Planes, PITCH) + column * V;
     }
 
     static __device__ __forceinline__ float filter(const float* w, int m, int k_tile, int k)  // w [M][GROUP_C][R][S]
     {
-        const int c = k_tile * CHANNELS + k / (R * S);
-        return c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + k % (R * S)] : 0;
+        const int c = k_tile * CHANNELS + k / FILTER_TAPS;
+        return c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + k % FILTER_TAPS] : 0;
     }
 
     // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel, and in the padding.
@@ -149,12 +186,12 @@ struct Planes : PlaneOutput {
         const int channels = GROUP_C - k_tile * CHANNELS, rows = H + TOP - first_row;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         x -= TOP * W + LEFT;
-        for_inputs<CHANNELS, PADDED_W>([=](int c, int row, int column) {
+        for_inputs<ARGUMENT(CHANNELS), ARGUMENT(PADDED_W)>([=](int c, int row, int column) {
             if constexpr (HAS_PADDING)
-                copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
+                copy_async_4(to + c * OF(Planes, PLANE) + row * OF(Planes, PITCH) + column, x + (c * H + row) * W + column,
                              c < channels && row < rows && clear_of_border(first_row + row, column));
             else
-                copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
+                copy_async_4(to + c * OF(Planes, PLANE) + row * OF(Planes, PITCH) + column, x + (c * H + row) * W + column,
                              c < channels && row < rows);
         });
     }
@@ -162,8 +199,8 @@ struct Planes : PlaneOutput {
     // Rounds the inputs that this thread copied.
     static __device__ __forceinline__ void round(unsigned* inputs)
     {
-        for_inputs<CHANNELS, PADDED_W>([=](int c, int row, int column) {
-            unsigned* const at = inputs + c * PLANE + row * PITCH + column;
+        for_inputs<ARGUMENT(CHANNELS), ARGUMENT(PADDED_W)>([=](int c, int row, int column) {
+            unsigned* const at = inputs + c * OF(Planes, PLANE) + row * OF(Planes, PITCH) + column;
             *at = to_tf32(__uint_as_float(*at));
         });
     }

@@ -39,9 +39,19 @@
 #include "../common/padding.cuh"
 #include "../common/product.cuh"
 
+#ifdef DYNAMIC_SHAPE
+NUMBER(CHANNELS, );
+NUMBER(SPLITS, );
+#endif
+DIVISOR(FILTER_TAPS, R * S);  // of a channel
+
 constexpr int WARP = 32, THREADS = WARPS * WARP;
 constexpr int MMA_WORDS = 8;         // words of K in a warp's product
+#ifdef DYNAMIC_SHAPE
+constexpr int UNROLLED_COPIES = 4;  // whose addresses are in registers
+#else
 constexpr int UNROLLED_COPIES = 16;  // so that most addresses differ by immediate offsets
+#endif
 constexpr int FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8, LANE_WORDS = 4, FRAGMENT = WARP * LANE_WORDS;
 constexpr int TILE_FRAGMENTS = TILE_FILTERS / FRAGMENT_ROWS;
 
@@ -66,40 +76,45 @@ __host__ __device__ constexpr int larger(int a, int b)
 }
 
 // Tiles of filters, those of a group after the other's; none has filters of two.
-constexpr int GROUP_TILES = divide_up(GROUP_M, TILE_FILTERS), FILTER_TILES = GROUPS * GROUP_TILES;
-constexpr int PIXEL_TILES = divide_up(PIXELS, TILE_PIXELS);
-constexpr int K_TILES = divide_up(GROUP_C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, K_TILES);
+DIVISOR(GROUP_TILES, divide_up(GROUP_M, TILE_FILTERS));
+DIVISOR(FILTER_TILES, GROUPS * GROUP_TILES);
+DIVISOR(PIXEL_TILES, divide_up(PIXELS, TILE_PIXELS));
+SIZE(K_TILES, divide_up(GROUP_C, CHANNELS));
+DIVISOR(SPLIT_BLOCKS, smaller(SPLITS, K_TILES));
 // Buffers of input rows: double buffering, if a block has two K tiles or more.
-constexpr int BUFFERS = smaller(2, divide_up(K_TILES, SPLIT_BLOCKS));
+DIVISOR(BUFFERS, smaller(2, divide_up(K_TILES, SPLIT_BLOCKS)));
 constexpr int TILE_ELEMENTS = TILE_FILTERS * TILE_PIXELS;
 constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
 // Output rows of a tile's pixels, and input rows under their windows.
-constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + PATCH_ROWS;
+SIZE(OUTPUT_ROWS, smaller(E, (TILE_PIXELS + F - 2) / F + 1));
+DIVISOR(INPUT_ROWS, (OUTPUT_ROWS - 1) * U + PATCH_ROWS);
 
-constexpr int IMAGE_TILES = FILTER_TILES * PIXEL_TILES;
+DIVISOR(IMAGE_TILES, FILTER_TILES * PIXEL_TILES);
 // Elements of the split-K arrays for one image; one where a tile has one block.
-constexpr int PARTIAL_SUMS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_ELEMENTS : 1;
-constexpr int ARRIVAL_COUNTERS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * WARPS : 1;
+SIZE(PARTIAL_SUMS, SPLIT_BLOCKS > 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_ELEMENTS : 1);
+SIZE(ARRIVAL_COUNTERS, SPLIT_BLOCKS > 1 ? IMAGE_TILES * WARPS : 1);
 
 using Accumulators = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
 
 // Words of a K tile's inputs in shared memory, and of the filters of a step.
 template <class Layout, class Arithmetic>
 struct Sizes {
-    static constexpr int STEPS = divide_up(Layout::WORDS, MMA_WORDS);
-    static constexpr int INPUTS = divide_up(Layout::INPUT_WORDS, LANE_WORDS) * LANE_WORDS;
+    MEMBER_SIZE(STEPS, divide_up(OF(Layout, WORDS), MMA_WORDS));
+    MEMBER_SIZE(INPUTS, divide_up(OF(Layout, INPUT_WORDS), LANE_WORDS) * LANE_WORDS);
     static constexpr int FILTERS = TILE_FRAGMENTS * Arithmetic::TERMS * FRAGMENT, WARP_FILTERS = FILTERS / WARPS_DOWN;
-    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // issued after a K tile's copies
+    // Groups of copies issued after a K tile's.
+    MEMBER_SIZE(LATER_COPIES, smaller(STAGES - 1, OF(Sizes, STEPS) / WARPS_ALONG));
     // Where the parts of shared memory begin.
-    static constexpr int TAP_OFFSETS = BUFFERS * INPUTS, FILTER_STAGES = TAP_OFFSETS + STEPS * MMA_WORDS;
-    static constexpr int PIXEL_FLAGS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
-    static constexpr int MAINLOOP_WORDS = PIXEL_FLAGS + Layout::FLAGS;
+    MEMBER_SIZE(TAP_OFFSETS, BUFFERS * OF(Sizes, INPUTS));
+    MEMBER_SIZE(FILTER_STAGES, OF(Sizes, TAP_OFFSETS) + OF(Sizes, STEPS) * MMA_WORDS);
+    MEMBER_SIZE(PIXEL_FLAGS, OF(Sizes, FILTER_STAGES) + WARPS * STAGES * WARP_FILTERS);
+    MEMBER_SIZE(MAINLOOP_WORDS, OF(Sizes, PIXEL_FLAGS) + OF(Layout, FLAGS));
     static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // reuses the mainloop's memory
-    static constexpr int FILTER_FACTORS = larger(MAINLOOP_WORDS, EPILOGUE_WORDS);
-    static constexpr int SHARED_BYTES = (FILTER_FACTORS + Layout::FACTORS) * sizeof(unsigned);
-    static constexpr int FRAGMENT_WORDS = FILTER_TILES * K_TILES * STEPS * FILTERS;  // of all filters
+    MEMBER_SIZE(FILTER_FACTORS, larger(OF(Sizes, MAINLOOP_WORDS), EPILOGUE_WORDS));
+    MEMBER_SIZE(SHARED_BYTES, (OF(Sizes, FILTER_FACTORS) + Layout::FACTORS) * sizeof(unsigned));
+    MEMBER_SIZE(FRAGMENT_WORDS, FILTER_TILES * K_TILES * OF(Sizes, STEPS) * FILTERS);  // of all filters
 };
 
 // The image, group, first pixel and first filter of a block's tile, and the block's split-K slice: its range of K tiles.
@@ -114,7 +129,7 @@ struct SplitKSlice {
         filter_tile = tile % FILTER_TILES;
         group = GROUPS == 1 ? 0 : filter_tile / GROUP_TILES;
         pixel = tile / FILTER_TILES % PIXEL_TILES * TILE_PIXELS;
-        n = tile / (FILTER_TILES * PIXEL_TILES);
+        n = tile / IMAGE_TILES;
         first_k_tile = split * K_TILES / SPLIT_BLOCKS;
         end_k_tile = (split + 1) * K_TILES / SPLIT_BLOCKS;
     }
@@ -128,9 +143,11 @@ template <class Layout, class Arithmetic, class Make>
 __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragments, Make make)
 // fragments [FILTER_TILES][K_TILES][STEPS][TILE_FRAGMENTS][TERMS][WARP][LANE_WORDS]
 {
-    constexpr int TERMS = Arithmetic::TERMS, STEPS = Sizes<Layout, Arithmetic>::STEPS;
+    constexpr int TERMS = Arithmetic::TERMS;
+    using Sizes = Sizes<Layout, Arithmetic>;
+    SHAPE_CONST int STEPS = OF(Sizes, STEPS);
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
-    if (index >= Sizes<Layout, Arithmetic>::FRAGMENT_WORDS) return;
+    if (index >= OF(Sizes, FRAGMENT_WORDS)) return;
     const int word = index % LANE_WORDS, lane = index / LANE_WORDS % WARP;
     int fragment = index / FRAGMENT;
     const int term = fragment % TERMS;
@@ -142,7 +159,7 @@ __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragmen
     const int first = (filter_tile - group * GROUP_TILES) * TILE_FILTERS;
     const int m = first + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
     const int k = step * MMA_WORDS + lane % 4 + word / 2 * 4;
-    fragments[index] = m < GROUP_M && k < Layout::WORDS ? make(group * GROUP_M + m, k_tile, k, term) : 0;
+    fragments[index] = m < GROUP_M && k < OF(Layout, WORDS) ? make(group * GROUP_M + m, k_tile, k, term) : 0;
 }
 
 // A warp's first step; its steps are WARPS_ALONG apart.
@@ -162,9 +179,9 @@ struct FilterPipeline {
     {
         const int warp = threadIdx.x / WARP, lane_word = threadIdx.x % WARP * LANE_WORDS;
         stages = shared + warp * STAGES * Sizes::WARP_FILTERS + lane_word;
-        const int first = (slice.filter_tile * K_TILES + slice.first_k_tile) * Sizes::STEPS + first_step();
+        const int first = (slice.filter_tile * K_TILES + slice.first_k_tile) * OF(Sizes, STEPS) + first_step();
         next = fragments + (size_t)first * Sizes::FILTERS + warp % WARPS_DOWN * Sizes::WARP_FILTERS + lane_word;
-        steps = ((slice.end_k_tile - slice.first_k_tile) * Sizes::STEPS - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
+        steps = ((slice.end_k_tile - slice.first_k_tile) * OF(Sizes, STEPS) - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
         stage = 0;
     }
 
@@ -312,6 +329,21 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
     return true;
 }
 
+// Waits until all but LATER_COPIES groups of copies have arrived; where their number is not compiled in, for all unless
+// there are as many as stages.
+template <class Sizes>
+__device__ __forceinline__ void wait_for_inputs()
+{
+#ifdef DYNAMIC_SHAPE
+    if (OF(Sizes, LATER_COPIES) < STAGES - 1)
+        copy_async_wait_group<0>();
+    else
+        copy_async_wait_group<STAGES - 1>();
+#else
+    copy_async_wait_group<Sizes::LATER_COPIES>();
+#endif
+}
+
 // Inputs that need no scaling, copied asynchronously.
 struct Unscaled {
     // Issues the copies of a K tile.
@@ -322,16 +354,16 @@ struct Unscaled {
         copy_async_commit_group();
     }
 
-    // Waits for a K tile and ends with a barrier; returns the factor to multiply the accumulators by.  At least `later`
-    // groups of copies have been issued after the K tile's, unless it is the first.
-    template <class Layout, int later>
+    // Waits for a K tile and ends with a barrier; returns the factor to multiply the accumulators by.  At least
+    // LATER_COPIES groups of copies have been issued after the K tile's, unless it is the first.
+    template <class Layout, class Sizes>
     __device__ __forceinline__ float complete(unsigned* inputs, unsigned*, const typename Layout::Value*, int, int,
                                               bool first)
     {
         if (first)
             copy_async_wait_group<0>();
         else
-            copy_async_wait_group<later>();
+            wait_for_inputs<Sizes>();
         Layout::round(inputs);
         __syncthreads();  // all inputs of the K tile are in place, and no thread still reads the previous one
         return 1;
@@ -394,23 +426,27 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     using Sizes = Sizes<Layout, Arithmetic>;
     DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], tap offsets, filters; in the epilogue the warps' sums
     unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
-    int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAP_OFFSETS);  // [STEPS][4]: of words k and k + 4
+    int2* const taps = reinterpret_cast<int2*>(inputs + OF(Sizes, TAP_OFFSETS));  // [STEPS][4]: of words k and k + 4
     // Filters are zero beyond the last word of K; so are inputs that may be infinite: zero times infinity is NaN.
+#ifdef DYNAMIC_SHAPE
+    constexpr bool MASKED = Layout::CARRIES_INFINITY;
+#else
     constexpr bool MASKED = Layout::CARRIES_INFINITY && Layout::WORDS % MMA_WORDS != 0;
+#endif
     constexpr int BEYOND = MASKED ? -1 : 0;
     allow_dependent_launch();
     const SplitKSlice slice;
-    FilterPipeline<Sizes> pipeline(inputs + Sizes::FILTER_STAGES, fragments, slice);
+    FilterPipeline<Sizes> pipeline(inputs + OF(Sizes, FILTER_STAGES), fragments, slice);
 
     // Prologue: the first filters are in flight, offsets of taps and pixels computed, the first inputs issued.
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) pipeline.issue(i);
     constexpr int BYTES = sizeof(unsigned);  // from a word of the inputs to the next
 #pragma unroll 1
-    for (int i = threadIdx.x; i < Sizes::STEPS * 4; i += THREADS) {
+    for (int i = threadIdx.x; i < OF(Sizes, STEPS) * 4; i += THREADS) {
         const int k = i / 4 * MMA_WORDS + i % 4;
-        taps[i] = make_int2(k < Layout::WORDS ? Layout::word(k) * BYTES : BEYOND,
-                            k + 4 < Layout::WORDS ? Layout::word(k + 4) * BYTES : BEYOND);
+        taps[i] = make_int2(k < OF(Layout, WORDS) ? Layout::word(k) * BYTES : BEYOND,
+                            k + 4 < OF(Layout, WORDS) ? Layout::word(k + 4) * BYTES : BEYOND);
     }
     int pixels[FRAGMENTS_ACROSS];  // offsets of this lane's column in every fragment, clamped to the last pixel
 #pragma unroll
@@ -418,29 +454,29 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         const int pixel = min(slice.pixel + j * FRAGMENT_COLUMNS + (int)threadIdx.x % WARP / 4, PIXELS - 1);
         pixels[j] = Layout::pixel(pixel / F - slice.pixel / F, pixel % F) * BYTES;
     }
-    unsigned* const flags = inputs + Sizes::PIXEL_FLAGS;
-    float* const factors = reinterpret_cast<float*>(inputs + Sizes::FILTER_FACTORS);
+    unsigned* const flags = inputs + OF(Sizes, PIXEL_FLAGS);
+    float* const factors = reinterpret_cast<float*>(inputs + OF(Sizes, FILTER_FACTORS));
     range.prepare(slice);
-    for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;  // set after the first K tile's barrier
+    for (int i = threadIdx.x; i < OF(Layout, FLAGS); i += THREADS) flags[i] = 0;  // set after the first K tile's barrier
     const int first_row = slice.pixel / F * U;
-    x += (size_t)slice.n * C * H * W + slice.group * GROUP_C * Layout::NEXT_CHANNEL;
+    x += (size_t)slice.n * C * H * W + slice.group * GROUP_C * OF(Layout, NEXT_CHANNEL);
     wait_for_primary_launches();  // which may write x, and still use partial and y
     range.template begin<Layout>(inputs, x, first_row, slice.first_k_tile);
 
     // Mainloop: a K tile's inputs, then this warp's steps of the K tile.
     Accumulators accumulators = {};
     int step = first_step();
-    for (int k_tile = slice.first_k_tile; k_tile < slice.end_k_tile; ++k_tile, step -= Sizes::STEPS) {
-        unsigned* const buffer = inputs + (k_tile - slice.first_k_tile) % BUFFERS * Sizes::INPUTS;
+    for (int k_tile = slice.first_k_tile; k_tile < slice.end_k_tile; ++k_tile, step -= OF(Sizes, STEPS)) {
+        unsigned* const buffer = inputs + (k_tile - slice.first_k_tile) % BUFFERS * OF(Sizes, INPUTS);
         const bool first = k_tile == slice.first_k_tile;
         const float factor =
-            range.template complete<Layout, Sizes::LATER_COPIES>(buffer, flags, x, first_row, k_tile, first);
+            range.template complete<Layout, Sizes>(buffer, flags, x, first_row, k_tile, first);
         if (factor != 1) scale(accumulators, factor);
         if (BUFFERS > 1 && k_tile + 1 < slice.end_k_tile) {
-            unsigned* const other = inputs + (k_tile + 1 - slice.first_k_tile) % BUFFERS * Sizes::INPUTS;
+            unsigned* const other = inputs + (k_tile + 1 - slice.first_k_tile) % BUFFERS * OF(Sizes, INPUTS);
             range.template begin<Layout>(other, x, first_row, k_tile + 1);
         }
-        for (; step < Sizes::STEPS; step += WARPS_ALONG) {
+        for (; step < OF(Sizes, STEPS); step += WARPS_ALONG) {
             Fragments<Arithmetic::TERMS> operands;
             operands.template load<MASKED>(pipeline.wait(), buffer, taps[step * 4 + threadIdx.x % 4], pixels);
             pipeline.advance();
@@ -456,7 +492,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     float4 outputs[THREAD_VECTORS];
     add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));
     range.template outside<Layout>(outputs, factors, slice, beyond, x);
-    if constexpr (SPLIT_BLOCKS > 1)
+    IF_SHAPE (SPLIT_BLOCKS > 1)
         if (!add_blocks(outputs, slice, partial, arrived)) return;
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i) {

@@ -30,38 +30,45 @@
 #define GATHER GATHER_WHERE_IT_PAYS
 #endif
 
-constexpr bool POINTWISE = R == 1 && S == 1 && GATHER != GATHER_AS_IT_LIES;
-constexpr bool NEEDS_GATHER = U != V || DILATION_ROWS > 1 || DILATION_COLUMNS > 1;
+FLAG(POINTWISE, R == 1 && S == 1 && GATHER != GATHER_AS_IT_LIES);
+FLAG(NEEDS_GATHER, U != V || DILATION_ROWS > 1 || DILATION_COLUMNS > 1);
+FLAG(IN_PADDING, TOP > 0 || BOTTOM > 0 || LEFT > 0 || RIGHT > 0);  // HAS_PADDING, of the shape at hand
 constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; least for which a stride is gathered
-constexpr bool GATHERS =
-    GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1 || GROUPS > 1
-                                : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
-                                      (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED
-                                                              : HAS_PADDING && PRODUCT_C % FULL_STAGE == 0));
+FLAG(GATHERS, GATHER == GATHER_AS_IT_LIES
+                  ? NEEDS_GATHER || IN_PADDING || U > 1 || GROUPS > 1
+                  : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
+                        (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED
+                                                : IN_PADDING && PRODUCT_C % FULL_STAGE == 0)));
 
 // The side of the squares of pixels that become one, and the steps between the pixels that a 1 x 1 filter uses.
+SIZE(STEP_ROWS, POINTWISE ? U : 1); SIZE(STEP_COLUMNS, POINTWISE ? V : 1);
+#ifdef DYNAMIC_SHAPE
+constexpr int SIDE = LADDER_SIDE;  // a build for each
+#else
 constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
-constexpr int STEP_ROWS = POINTWISE ? U : 1, STEP_COLUMNS = POINTWISE ? V : 1;
 static_assert(GATHERS || POINTWISE || !NEEDS_GATHER, "squares are blocked for one stride and no dilation");
+#endif
 
 constexpr int SPACE_TO_DEPTH = SIDE * SIDE;  // blocked channels of one channel
-constexpr int BLOCKED_C = (PRODUCT_C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
-constexpr int BLOCKED_R = (R + SIDE - 1) / SIDE, BLOCKED_S = (S + SIDE - 1) / SIDE;
-constexpr int BLOCKED_H = GATHERS ? H : E + BLOCKED_R - 1, BLOCKED_W = GATHERS ? W : F + BLOCKED_S - 1;
-constexpr int PIXELS = E * F;
+DIVISOR(BLOCKED_C, (PRODUCT_C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK);
+SIZE(BLOCKED_R, (R + SIDE - 1) / SIDE); SIZE(BLOCKED_S, (S + SIDE - 1) / SIDE);
+SIZE(BLOCKED_H, GATHERS ? H : E + BLOCKED_R - 1); DIVISOR(BLOCKED_W, GATHERS ? W : F + BLOCKED_S - 1);
+DIVISOR(PIXELS, E * F);
 // The input that the TMA reads: channels of a pixel and images of one image, and elements of each.
-constexpr int MAPPED_CHANNELS = GATHER == GATHER_AS_IT_LIES ? C : BLOCKED_C;
+SIZE(MAPPED_CHANNELS, GATHER == GATHER_AS_IT_LIES ? C : BLOCKED_C);
 constexpr int MAPPED_IMAGES = GATHER == GATHER_AS_IT_LIES ? 1 : PRODUCTS;
-constexpr int MAPPED_ELEMENTS = BLOCKED_H * BLOCKED_W * MAPPED_CHANNELS;
-constexpr int BLOCKED_ELEMENTS = MAPPED_IMAGES * MAPPED_ELEMENTS;
-constexpr int BLOCKED_FILTER_ELEMENTS = M * BLOCKED_R * BLOCKED_S * BLOCKED_C;
+SIZE(MAPPED_ELEMENTS, BLOCKED_H * BLOCKED_W * MAPPED_CHANNELS);
+SIZE(BLOCKED_ELEMENTS, MAPPED_IMAGES * MAPPED_ELEMENTS);
+SIZE(BLOCKED_FILTER_ELEMENTS, M * BLOCKED_R * BLOCKED_S * BLOCKED_C);
 
 // A blocked layer as a matrix product, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
 // Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of taps; where taps are
 // gathered, each is a run.
 struct BlockedProblem {
-    static constexpr int IMAGE_ROWS = PIXELS, ADJACENT_ROWS = F;
-    static constexpr int RUNS = GATHERS ? R * S : BLOCKED_R, RUN = GATHERS ? BLOCKED_C : BLOCKED_S * BLOCKED_C;
+    MEMBER_DIVISOR(IMAGE_ROWS, PIXELS, ::PIXELS);
+    MEMBER_DIVISOR(ADJACENT_ROWS, F, F);
+    MEMBER_SIZE(RUNS, GATHERS ? R * S : BLOCKED_R);
+    MEMBER_SIZE(RUN, GATHERS ? BLOCKED_C : BLOCKED_S * BLOCKED_C);
 
     // Where the first run of an output's inputs begins, and the offset of another run, in the map's coordinates.
     static __device__ __forceinline__ int first_row(int row) { return GATHERS ? row * U - TOP : row; }
@@ -89,7 +96,7 @@ struct EveryRow {
 };
 
 // Whether products of some taps take channels of other groups from an input whose groups lie side by side.
-constexpr bool sees_others(int taps)
+SHAPE_FUNCTION bool sees_others(int taps)
 {
     return GROUPS > 1 && (GROUPS_TOGETHER > 1 || PRODUCT_C % taps != 0);
 }
@@ -104,10 +111,11 @@ struct alignas(16) Chunk {
 // rows end.
 constexpr int BLOCK_PIXELS = SIDE <= 4 ? 64 : 32;
 constexpr int BLOCK_C = SIDE == 1 ? 64 : SIDE == 2 ? 16 : SIDE % 4 == 0 ? 4 : 8;
+DIVISOR(INPUT_CHANNELS, PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C);  // of a block at most
 constexpr int TILE_CHANNELS = BLOCK_C * SPACE_TO_DEPTH, BLOCK_CHUNKS = TILE_CHANNELS / CHUNK;
-constexpr int PLANE_H = SIDE == 1 ? 1 : BLOCKED_H, PLANE_W = SIDE == 1 ? BLOCKED_H * BLOCKED_W : BLOCKED_W;
-constexpr int INPUT_H = SIDE == 1 ? 1 : H, INPUT_W = SIDE == 1 ? H * W : W;
-constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
+SIZE(PLANE_H, SIDE == 1 ? 1 : BLOCKED_H); SIZE(PLANE_W, SIDE == 1 ? BLOCKED_H * BLOCKED_W : BLOCKED_W);
+SIZE(INPUT_H, SIDE == 1 ? 1 : H); SIZE(INPUT_W, SIDE == 1 ? H * W : W);
+DIVISOR(TILES_ACROSS, (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS);
 // In shared memory a pixel's channels follow each other.  The pitch is an odd number of 4-byte words: no bank
 // conflicts, neither between lanes with neighbouring pixels nor between lanes with neighbouring chunks.
 constexpr int PIXEL_PITCH = TILE_CHANNELS + 2;
@@ -115,7 +123,7 @@ static_assert(TILE_CHANNELS % CHUNK == 0 && PIXEL_PITCH / 2 % 2 == 1);
 
 // Layouts of a blocked image: the place of a chunk, counted in chunks, and the pixel and chunk of a tile to write i-th,
 // so that neighbouring threads write neighbouring chunks.
-constexpr int CHUNKS = BLOCKED_C / CHUNK;
+SIZE(CHUNKS, BLOCKED_C / CHUNK);
 
 // [N][PLANE_H][PLANE_W][BLOCKED_C]
 struct ChannelsInnermost {
@@ -143,11 +151,11 @@ struct ChunkPlanes {
 template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
     // Tiles of an image: slices of the channels of a product, and for each slice TILES along the pixels.
-    static constexpr int PRODUCT_SLICES = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS;
-    static constexpr int SLICES = PRODUCTS * PRODUCT_SLICES;
-    static constexpr int TILES = TILES_ACROSS * PLANE_H;
+    MEMBER_SIZE(PRODUCT_SLICES, (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS);
+    MEMBER_SIZE(SLICES, PRODUCTS * OF(BlockedTile, PRODUCT_SLICES));
+    MEMBER_SIZE(TILES, TILES_ACROSS * PLANE_H);
     // Whether planes take pixels as they are in memory, without padding or steps; zeros only after the last.
-    static constexpr bool PLAIN = GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1);
+    MEMBER_FLAG(PLAIN, GATHERS || (!IN_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1));
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
     // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment; ABREAST lines are
     // read at a time, as many as there are warps for.
@@ -158,8 +166,7 @@ struct BlockedTile {
     static constexpr int ROWS = ABREAST == 1 ? SIDE : 1;  // of pixels that a thread reads
     // Whether squares, that is blocked pixels, are checked; every patch then has a whole one.  Neighbouring lanes have
     // the columns of one.
-    static constexpr bool SQUARES =
-        SIDE >= 4 && SIDE <= 8 && LANES % SIDE == 0 && PATCHES_HAVE_SQUARES && ROWS == SIDE;
+    MEMBER_FLAG(SQUARES, SIDE >= 4 && SIDE <= 8 && LANES % SIDE == 0 && PATCHES_HAVE_SQUARES && ROWS == SIDE);
     static_assert(BLOCK_PIXELS * SIDE % LANES == 0 && (ROWS == SIDE || ABREAST == SIDE || SIDE == 1));
     static_assert(GROUPS_TOGETHER == 1 || (SIDE == 1 && PRODUCT_C <= BLOCK_C), "a block has whole groups");
 
@@ -169,10 +176,10 @@ struct BlockedTile {
     __device__ __forceinline__ BlockedTile(float4* memory, int tile, int slice, int image)
         : channels(reinterpret_cast<__half*>(memory)),
           n(image),
-          product(PRODUCTS == 1 ? 0 : slice / PRODUCT_SLICES),
+          product(PRODUCTS == 1 ? 0 : slice / OF(BlockedTile, PRODUCT_SLICES)),
           h(tile / TILES_ACROSS),
           first_w(tile % TILES_ACROSS * BLOCK_PIXELS),
-          first_c((slice - product * PRODUCT_SLICES) * BLOCK_C)
+          first_c((slice - product * OF(BlockedTile, PRODUCT_SLICES)) * BLOCK_C)
     {
     }
 
@@ -182,11 +189,16 @@ struct BlockedTile {
                                          float power, unsigned least,
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
     {
-        constexpr int LINES = (PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C) * SIDE;
-        constexpr int READS = (LINES + ABREAST - 1) / ABREAST;  // of a thread
+        SHAPE_CONST int LINES = (PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C) * SIDE;
+#ifdef DYNAMIC_SHAPE
+        constexpr int MOST_LINES = BLOCK_C * SIDE;
+#else
+        constexpr int MOST_LINES = LINES;
+#endif
+        constexpr int READS = (MOST_LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
-        Seen seen = {0, false, !SQUARES};
+        Seen seen = {0, false, !OF(BlockedTile, SQUARES)};
         unsigned of_group[GROUPS_TOGETHER] = {};  // the largest magnitude of a pixel's channels of each group
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * SIDE + column;
@@ -201,7 +213,7 @@ struct BlockedTile {
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
                     values[i] = 0;
-                    if constexpr (PLAIN) {
+                    IF_SHAPE (OF(BlockedTile, PLAIN)) {
                         if (in_w < INPUT_W && h * SIDE + row < INPUT_H && inside(line, LINES, c))
                             values[i] = in[((size_t)c * INPUT_H + row) * INPUT_W];
                     } else if (is_input(row, in_w) && inside(line, LINES, c)) {
@@ -222,7 +234,7 @@ struct BlockedTile {
                 seen.largest = max(seen.largest, of_row[row]);
                 if constexpr (SHARERS == 1) seen.faint |= of_row[row] != 0 && of_row[row] < least;
             }
-            if constexpr (SQUARES) {
+            IF_SHAPE (OF(BlockedTile, SQUARES)) {
                 unsigned of_square = 0;
 #pragma unroll
                 for (int row = 0; row < ROWS; ++row) of_square = max(of_square, of_row[row]);
@@ -261,7 +273,7 @@ struct BlockedTile {
     // Offset, in elements, from the tile's first line to the input of a column, which may be in the padding.
     __device__ __forceinline__ int place(int column) const
     {
-        if constexpr (PLAIN) return column;
+        IF_SHAPE (OF(BlockedTile, PLAIN)) return column;
         if constexpr (SIDE > 1) return column - (TOP * W + LEFT);
         return (column / BLOCKED_W * STEP_ROWS - TOP) * W + column % BLOCKED_W * STEP_COLUMNS - LEFT;
     }
@@ -299,10 +311,9 @@ struct BlockedTile {
     {
         constexpr unsigned INFINITE_HALF = 0x7c00;
         bool infinite = false;
-        constexpr int CHANNELS = PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C;
 #pragma unroll 4
-        for (int i = threadIdx.x; i < BLOCK_PIXELS * SIDE * CHANNELS; i += BLOCK_THREADS) {
-            const int c = i % CHANNELS, column = i / CHANNELS, in_w = first_w * SIDE + column;
+        for (int i = threadIdx.x; i < BLOCK_PIXELS * SIDE * INPUT_CHANNELS; i += BLOCK_THREADS) {
+            const int c = i % INPUT_CHANNELS, column = i / INPUT_CHANNELS, in_w = first_w * SIDE + column;
             const size_t pixel = ((size_t)n * INPUT_H + h * SIDE) * INPUT_W + place(in_w);
             const __half* const in = x + pixel * C + product * PRODUCT_C + first_c + c;
             __half* const out = channels + column / SIDE * PIXEL_PITCH + c * SPACE_TO_DEPTH + column % SIDE;
@@ -311,7 +322,7 @@ struct BlockedTile {
 #pragma unroll
             for (int row = 0; row < SIDE; ++row) {
                 values[row] = __float2half_rn(0);
-                if constexpr (PLAIN) {
+                IF_SHAPE (OF(BlockedTile, PLAIN)) {
                     if (in_w < INPUT_W && h * SIDE + row < INPUT_H) values[row] = in[(size_t)row * INPUT_W * C];
                 } else if (is_input(row, in_w)) {
                     values[row] = in[(size_t)row * INPUT_W * C];
@@ -340,7 +351,7 @@ struct BlockedTile {
                 for (int pair = 0; pair < CHUNK / 2; ++pair) {
                     // undefined: channels beyond the last, which become zeros
                     halves.pairs[pair] = reinterpret_cast<const unsigned*>(from)[pair];
-                    if constexpr (BLOCKED_C > PRODUCT_C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
+                    IF_SHAPE (BLOCKED_C > PRODUCT_C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
                         const int inside = PRODUCT_C * SPACE_TO_DEPTH - channel - 2 * pair;
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }
@@ -372,7 +383,7 @@ struct BlockedFilters {
                                                  __half* const (&blocked)[terms],  // [M][BLOCKED_R][RUN]
                                                  float power)
     {
-        constexpr int RUN = BLOCKED_S * BLOCKED_C;
+        SHAPE_CONST int RUN = BLOCKED_S * BLOCKED_C;
         const int m = blockIdx.y, blocked_r = blockIdx.x;
         for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
             const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH - channel_of_product(m);

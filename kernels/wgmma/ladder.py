@@ -1,10 +1,11 @@
 """The wgmma rungs: implicit GEMM on Hopper's tensor cores by warpgroups, fed by TMA."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
+from alexconv.kernels.dynamic import Dynamic, Number
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, Refusal, SharedBytes, beyond_shared
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
@@ -254,10 +255,16 @@ def tiles_and_slices(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
     A slice of the channels is of one product.
     """
     of = side(conv, gathers)
-    height, width = blocked_hw(conv, gathers)
-    rows, columns = (1, height * width) if of == 1 else (height, width)
+    rows = 1 if of == 1 else blocked_hw(conv, gathers)[0]
     slices = products(conv) * ceil(blocked_c(conv, gathers) / (block_c(of) * of**2))
-    return rows * ceil(columns / block_pixels(of)), slices
+    return rows * tiles_across(conv, gathers), slices
+
+
+def tiles_across(conv: Conv, gathers: Gathers = never) -> int:
+    """Blocks along the pixels of a row, or of a plane without squares."""
+    of = side(conv, gathers)
+    height, width = blocked_hw(conv, gathers)
+    return ceil((height * width if of == 1 else width) / block_pixels(of))
 
 
 def input_bytes(terms: int, gathers: Gathers = never) -> SharedBytes:
@@ -395,6 +402,46 @@ PARTS = 4  # of an image with infinities, computed in parallel
 NATIVE_FULL_RANGE = full_range(lambda p: (PARTS, 1, p.N), "x", "filters", "infinite", "y")
 
 
+def dynamic(
+    operands: Operands,
+    gathers: Gathers,
+    tiles: tuple[tuple[int, int], ...],
+    rest: Callable[[Problem], Iterable[Mapping[str, int]]] = lambda p: ({},),
+    *more: Number,
+) -> Dynamic:
+    """The builds for every shape, with tiles of so many pixels and filters, and as many stages as fit.
+
+    Squares of pixels that become one have a build each (``FEW_CHANNELS``).
+    """
+
+    def build(pixels: int, filters: int, of: int) -> dict[str, int]:
+        tile = Problem(ANY_LAYER, constants={"TILE_PIXELS": pixels, "TILE_FILTERS": filters})
+        stages = most_stages(operands, tile, (pixels, filters))
+        return {"TILE_PIXELS": pixels, "TILE_FILTERS": filters, "STAGES": stages, "LADDER_SIDE": of}
+
+    numbers: tuple[Number, ...] = (
+        ("BLOCKED_C", lambda p: blocked_c(p.conv, gathers)),
+        ("BLOCKED_W", lambda p: blocked_hw(p.conv, gathers)[1]),
+        ("STAGES_OF_RUN", lambda p: ceil(runs(p.conv, gathers)[1] / STAGE_TAPS)),
+        ("TILES_OF_FILTERS", lambda p: tiles_of_filters(p.conv, p["TILE_FILTERS"])),
+        ("TILES_ACROSS", lambda p: tiles_across(p.conv, gathers)),
+        ("INPUT_CHANNELS", lambda p: min(p.conv.C, block_c(side(p.conv, gathers)))),
+        ("GRID_BLOCKS", lambda p: p["GRID_BLOCKS"]),
+        *more,
+    )
+    squares = {1: tiles} if gathers is as_it_lies else {1: tiles, **FEW_CHANNELS}
+    return Dynamic(
+        builds=tuple(build(*tile, of) for of, sizes in squares.items() for tile in sizes),
+        variants=(("LADDER_SIDE", lambda p: side(p.conv, gathers)),),
+        numbers=numbers,
+        rest=rest,
+    )
+
+
+# Of a stage with few channels and a stride: tiles by the side of its squares.
+FEW_CHANNELS = {2: ((256, 64), (256, 96)), 4: ((192, 96), (128, 64))}
+ANY_LAYER = Conv(64, 8, 8, 64, 3, 3)
+
 WGMMA_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-half",
@@ -442,6 +489,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays, value=2),
+        dynamic=dynamic(NATIVE, where_it_pays, ((128, 64), (192, 64), (192, 128))),
     ),
     Rung(
         "wgmma-scaled",
@@ -467,6 +515,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays),
+        dynamic=dynamic(STUDY, where_it_pays, ((128, 64), (192, 64), (192, 128), (192, 192), (256, 128))),
     ),
     Rung(
         "wgmma-split",
@@ -507,5 +556,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         takes=TAKES_ALL,
         products=3,
         time=tiled(where_it_pays, terms=2, products=3),
+        dynamic=dynamic(STUDY_SPLIT, where_it_pays, ((128, 64), (192, 64), (192, 96), (192, 128), (256, 64))),
     ),
 )

@@ -18,6 +18,7 @@ from alexconv.kernels.wgmma.ladder import (
     TAKES_ALL,
     WARPGROUP,
     consumers,
+    dynamic,
     filter_map,
     filters,
     pipeline_bytes,
@@ -56,6 +57,12 @@ def split_constants(stages: Stages) -> tuple[Constant, Constant]:
         Constant("SPLITS", "split-K slices of a tile, a block each", splits, choices=SPLITS),
         replace(GRID_BLOCKS, matters=lambda p: p["SPLITS"] == 1),
     )
+
+
+def some_splits(p: Problem) -> list[dict[str, int]]:
+    """Numbers of slices up to the default."""
+    most = split_constants(half_stages)[0].default(p)
+    return [{"SPLITS": number} for number in SPLITS if number <= most]
 
 
 def too_many_splits(stages: Stages) -> Refusal:
@@ -100,6 +107,8 @@ def split_k(
     name: str, alias: str, idea: str, parent: str, filter_tiles: tuple[int, ...], *, whole: bool = False
 ) -> Rung:
     """A rung whose tiles several blocks may share; ``whole``: every stage has all steps."""
+    tiles_of_builds = ((64, 32), (64, 64), (64, 128), (192, 96), (192, 128))
+    by_splits = dynamic(NATIVE, as_it_lies, tiles_of_builds, some_splits, ("SPLITS", lambda p: p["SPLITS"]))
     return Rung(
         name,
         alias=alias,
@@ -135,6 +144,7 @@ def split_k(
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(as_it_lies, value=2, prepares=False, whole=whole),
+        dynamic=by_splits if whole else None,
     )
 
 

@@ -23,7 +23,13 @@ struct NativeEpilogue {
     // A thread stores chunks of eight filters.  Their bias comes in pairs: a lane has the tile's pair with its number,
     // and every 32nd after it.  They are loaded before the products and passed on by shuffles: a thread's own pairs,
     // loaded in the epilogue, would not fit beside the accumulators.
-    static constexpr bool CHUNKS = PRODUCT_M % CHUNK == 0 && ACCUMULATORS % 16 == 0, PAIRS = HAS_BIAS && CHUNKS;
+    static constexpr bool WHOLE_CHUNKS = ACCUMULATORS % 16 == 0;
+    MEMBER_FLAG(CHUNKS, PRODUCT_M % CHUNK == 0 && WHOLE_CHUNKS);
+#ifdef DYNAMIC_SHAPE
+    static constexpr bool PAIRS = HAS_BIAS && WHOLE_CHUNKS;  // zeros where there are none
+#else
+    static constexpr bool PAIRS = HAS_BIAS && CHUNKS;
+#endif
     static constexpr int OWN_PAIRS = (TILE_FILTERS / 2 + LANES - 1) / LANES;
 
     struct Rows {
@@ -34,6 +40,9 @@ struct NativeEpilogue {
     __device__ __forceinline__ Rows find(int first_row, int first_filter) const
     {
         Rows found = {first_row, {}};
+#ifdef DYNAMIC_SHAPE
+        if (!added.bias || !OF(NativeEpilogue, CHUNKS)) return found;
+#endif
         if constexpr (PAIRS)
 #pragma unroll
             for (int i = 0; i < OWN_PAIRS; ++i) {
@@ -89,7 +98,7 @@ struct NativeEpilogue {
             const int pixel = where.pixel(row + 8 * half);
             const size_t of_pixel = (size_t)pixel * Y_CHANNELS;
             __half* const out = y + of_pixel;
-            if constexpr (CHUNKS) {
+            IF_SHAPE (OF(NativeEpilogue, CHUNKS)) {
 #pragma unroll
                 for (int group = 0; group < ACCUMULATORS / 16; ++group) {  // of four j
                     AddendsOfFour of_four = bias_of(rows, across, group, quarter);

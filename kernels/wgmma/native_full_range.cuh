@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
                        __half* __restrict__ y               // [N][E][F][Y_CHANNELS]
                        EPILOGUE_PARAMETERS(__half))         // [M]; as y
 {
-    constexpr int COUNT = BlockedTile<1>::SLICES * BlockedTile<1>::TILES;
+    SHAPE_CONST int COUNT = OF(BlockedTile<1>, SLICES) * OF(BlockedTile<1>, TILES);
     wait_for_primary_launches();  // which find infinities and write the other outputs
     if constexpr (SIDE > 1 || GROUPS_TOGETHER > 1) {
         const int n = blockIdx.z;

@@ -19,15 +19,17 @@ constexpr int LEAST_SHARED = 16;  // channels: fewer are no whole step
 // The groups of a product.
 constexpr int groups_together()
 {
+#ifndef DYNAMIC_SHAPE  // whose builds take one group
     for (int count = GROUPS; count > 1; --count) {
         const int channels = count * GROUP_C, filters = count * GROUP_M;
         if (GROUPS % count == 0 && channels >= LEAST_SHARED && channels <= SHARED && filters <= SHARED) return count;
     }
+#endif
     return 1;
 }
 
 constexpr int GROUPS_TOGETHER = groups_together(), PRODUCTS = GROUPS / GROUPS_TOGETHER;
-constexpr int PRODUCT_C = GROUPS_TOGETHER * GROUP_C, PRODUCT_M = GROUPS_TOGETHER * GROUP_M;
+SIZE(PRODUCT_C, GROUPS_TOGETHER * GROUP_C); SIZE(PRODUCT_M, GROUPS_TOGETHER * GROUP_M);
 
 // One past the last filter of a filter's product.
 __device__ __forceinline__ int end_of_product(int filter)

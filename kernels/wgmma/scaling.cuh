@@ -76,7 +76,7 @@ __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,
         tile.read(x, power_of_two(USUAL_EXPONENT), least_strong<terms>(USUAL_EXPONENT), masks));
     if (threadIdx.x == 0) {
         const bool faint = of_block.faint || has_faint_pixel<Tile>(masks);
-        seen[((size_t)blockIdx.z * Tile::SLICES + blockIdx.y) * Tile::TILES + blockIdx.x] =
+        seen[((size_t)blockIdx.z * OF(Tile, SLICES) + blockIdx.y) * OF(Tile, TILES) + blockIdx.x] =
             ((min(of_block.largest, ~SIGN - 1) + 1) & ~WEAK) | (faint ? SIGN : 0) | (of_block.weak ? WEAK : 0);
     }
     tile.write(operands);
@@ -91,8 +91,8 @@ __device__ __forceinline__ bool convert_again(const float* __restrict__ x,      
     DYNAMIC_SHARED(float4, tile_memory);
     __shared__ PixelMasks masks[Tile::SHARERS * Tile::MASKS];
     bool faint = false, weak = false;
-    for (int i = 0; i < Tile::SLICES * Tile::TILES; ++i) {
-        const Tile tile(tile_memory, i % Tile::TILES, i / Tile::TILES, n);
+    for (int i = 0; i < OF(Tile, SLICES) * OF(Tile, TILES); ++i) {
+        const Tile tile(tile_memory, i % OF(Tile, TILES), i / OF(Tile, TILES), n);
         __syncthreads();  // the previous tile has been written out, its masks have been read
         const Seen seen = tile.read(x, power_of_two(exponent), least_strong<terms>(exponent), masks);
         faint |= __syncthreads_or(seen.faint);  // the tile is complete before it is read transposed
@@ -110,7 +110,7 @@ __device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ 
                                                       int* __restrict__ exponents,        // [N]
                                                       __half* const (&operands)[terms])   // in the form of Tile
 {
-    constexpr int COUNT = Tile::SLICES * Tile::TILES;
+    SHAPE_CONST int COUNT = OF(Tile, SLICES) * OF(Tile, TILES);
     const int n = blockIdx.z;
     Seen found = {0, false, false};
 #pragma unroll 8

@@ -10,35 +10,47 @@
 #pragma once
 #include "warpgroups.cuh"
 
+#ifdef DYNAMIC_SHAPE
+DIVISOR(SPLITS, );
+#endif
+
 constexpr int FIRST_CONSUMER = WARPGROUP / LANES, TILE_WARPS = CONSUMERS * WARPGROUP / LANES;
 constexpr int WARP_SUMS = WGMMAS * ACCUMULATORS * LANES;
-constexpr int IMAGE_TILES = (PIXELS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS;  // of one image alone
+SIZE(IMAGE_TILES, (PIXELS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS);  // of one image alone
 // Elements of the arrays for one image; one where a tile has one block.
-constexpr int PARTIAL_SUMS = SPLITS > 1 ? IMAGE_TILES * SPLITS * TILE_WARPS * WARP_SUMS : 1;
-constexpr int ARRIVAL_COUNTERS = SPLITS > 1 ? IMAGE_TILES * TILE_WARPS : 1;
+SIZE(PARTIAL_SUMS, SPLITS > 1 ? IMAGE_TILES * SPLITS * TILE_WARPS * WARP_SUMS : 1);
+SIZE(ARRIVAL_COUNTERS, SPLITS > 1 ? IMAGE_TILES * TILE_WARPS : 1);
 
 // A block's slice of a tile; its neighbours have the others.  With SPLITS = 1 the same as PersistentTiles.
 template <class Problem>
 struct SplitKTiles : PersistentTiles<Problem> {
     using All = PersistentTiles<Problem>;
-    static constexpr int STAGES_OF_TILE = KStages<Problem>::PER_TILE;
+    MEMBER_SIZE(STAGES_OF_TILE, OF(KStages<Problem>, PER_TILE));
+#ifndef DYNAMIC_SHAPE
     static_assert(SPLITS <= STAGES_OF_TILE, "a slice has a stage at least");
+#endif
 
     __device__ __forceinline__ explicit SplitKTiles(int images) : All(images)
     {
-        if constexpr (SPLITS > 1) this->tile = blockIdx.x / SPLITS;
+        IF_SHAPE (SPLITS > 1) this->tile = blockIdx.x / SPLITS;
     }
 
     __device__ __forceinline__ void next()
     {
-        if constexpr (SPLITS > 1)
+        IF_SHAPE (SPLITS > 1)
             this->tile = this->count;
         else
             All::next();
     }
 
-    __device__ __forceinline__ int first_stage() const { return blockIdx.x % SPLITS * STAGES_OF_TILE / SPLITS; }
-    __device__ __forceinline__ int end_stage() const { return (blockIdx.x % SPLITS + 1) * STAGES_OF_TILE / SPLITS; }
+    __device__ __forceinline__ int first_stage() const
+    {
+        return blockIdx.x % SPLITS * OF(SplitKTiles, STAGES_OF_TILE) / SPLITS;
+    }
+    __device__ __forceinline__ int end_stage() const
+    {
+        return (blockIdx.x % SPLITS + 1) * OF(SplitKTiles, STAGES_OF_TILE) / SPLITS;
+    }
 };
 
 // The reduction of the slices' sums.
@@ -103,7 +115,7 @@ struct SplitKEpilogue {
     __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], const Rows& rows,
                                           int first_filter, unsigned char* memory) const
     {
-        if constexpr (SPLITS == 1) {
+        IF_SHAPE (SPLITS == 1) {
             outputs.store(accumulators, rows, first_filter, memory);
         } else {
             float sums[WGMMAS][ACCUMULATORS];

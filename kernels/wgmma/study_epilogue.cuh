@@ -91,7 +91,7 @@ struct StudyEpilogue {
         for (int i = 0; i * WARPGROUP < TILE_FILTERS; ++i) {
             const int filter = first_filter + i * WARPGROUP + threadIdx.x % WARPGROUP;
             found.factors[i] = power_of_two(-load_now(filter_exponents + min(filter, M - 1)));
-            if constexpr (HAS_BIAS) found.biases[i] = added.bias[min(filter, M - 1)];
+            if constexpr (HAS_BIAS) found.biases[i] = bias_of(added.bias, min(filter, M - 1));
         }
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u)

@@ -39,8 +39,11 @@ constexpr int WGMMAS = TILE_PIXELS / (WGMMA_ROWS * CONSUMERS) * WGMMAS_ACROSS;  
 constexpr int ACCUMULATORS = WGMMA_FILTERS / 2;  // a thread's, of an accumulator tile: WGMMA_ROWS x WGMMA_FILTERS sums
 static_assert(TILE_PIXELS % (WGMMA_ROWS * CONSUMERS) == 0);
 
-constexpr int PRODUCT_TILES = (PRODUCT_M + TILE_FILTERS - 1) / TILE_FILTERS;
-constexpr int TILES_OF_FILTERS = PRODUCTS * PRODUCT_TILES;
+SIZE(PRODUCT_TILES, (PRODUCT_M + TILE_FILTERS - 1) / TILE_FILTERS);
+DIVISOR(TILES_OF_FILTERS, PRODUCTS * PRODUCT_TILES);
+#ifdef DYNAMIC_SHAPE
+NUMBER(GRID_BLOCKS, );
+#endif
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
 
 // Registers per thread (setmaxnreg): the producer needs few and leaves the rest to the consumers; a single consumer has
@@ -50,14 +53,19 @@ constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32, CONSUMER_REGISTERS 
 // A tile's stages along K, run by run; the last of each run may be partial.
 template <class Problem>
 struct KStages {
-    static constexpr int PER_RUN = (Problem::RUN + STAGE_TAPS - 1) / STAGE_TAPS, PER_TILE = Problem::RUNS * PER_RUN;
+    MEMBER_DIVISOR(PER_RUN, STAGES_OF_RUN, (Problem::RUN + STAGE_TAPS - 1) / STAGE_TAPS);
+    MEMBER_SIZE(PER_TILE, OF(Problem, RUNS) * OF(KStages, PER_RUN));
     static constexpr int ALL_STEPS = STAGE_TAPS / MMA_K;
+#ifdef DYNAMIC_SHAPE  // a stage is always full: the TMA brings zeros for both operands beyond a run
+    static constexpr int LAST_STEPS = ALL_STEPS;
+#else
     static constexpr int LAST_STEPS = (Problem::RUN - (PER_RUN - 1) * STAGE_TAPS + MMA_K - 1) / MMA_K;
+#endif
 
     // Whether a stage is full: mostly known at compile time.
     static __device__ __forceinline__ bool has_all_steps(int stage)
     {
-        return LAST_STEPS == ALL_STEPS || stage % PER_RUN < PER_RUN - 1;
+        return LAST_STEPS == ALL_STEPS || stage % OF(KStages, PER_RUN) < OF(KStages, PER_RUN) - 1;
     }
 };
 
@@ -121,14 +129,14 @@ struct PersistentTiles {
     __device__ __forceinline__ explicit PersistentTiles(int images)
         : images(images),
           tile(blockIdx.x),
-          count((images * Problem::IMAGE_ROWS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS)
+          count((images * OF(Problem, IMAGE_ROWS) + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS)
     {
     }
 
     __device__ __forceinline__ bool more() const { return tile < count; }
     __device__ __forceinline__ void next() { tile += GRID_BLOCKS; }
     __device__ __forceinline__ int first_stage() const { return 0; }
-    __device__ __forceinline__ int end_stage() const { return KStages<Problem>::PER_TILE; }
+    __device__ __forceinline__ int end_stage() const { return OF(KStages<Problem>, PER_TILE); }
     __device__ __forceinline__ int product() const
     {
         return PRODUCTS == 1 ? 0 : tile % TILES_OF_FILTERS / PRODUCT_TILES;
@@ -142,7 +150,7 @@ struct PersistentTiles {
     // Coordinates of the maps: image, first channel and filter.
     __device__ __forceinline__ int image() const
     {
-        return Problem::image(product(), pixel() / Problem::IMAGE_ROWS, images);
+        return Problem::image(product(), pixel() / OF(Problem, IMAGE_ROWS), images);
     }
     __device__ __forceinline__ int first_channel() const { return Problem::first_channel(product()); }
     __device__ __forceinline__ int mapped_filter() const { return filter(); }
@@ -164,7 +172,7 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
         const int stages = work.more() ? min(STAGES, work.end_stage() - work.first_stage()) : 0;
         for (; ahead < stages; ++ahead) {
             const int i = work.first_stage() + ahead;
-            const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+            const int run = i / OF(KStages<Problem>, PER_RUN), tap = i % OF(KStages<Problem>, PER_RUN) * STAGE_TAPS;
             Mbarrier* full = &shared.full[ahead];
             mbarrier_arrive_expect_tx(full, sizeof(Stage<terms>));
 #pragma unroll
@@ -175,13 +183,13 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
         wait_for_primary_launches();  // which may write the pixels
     }
     for (; work.more(); work.next()) {
-        const int pixel = work.pixel() % Problem::IMAGE_ROWS;
-        const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
-        const int column = Problem::first_column(pixel % Problem::ADJACENT_ROWS);
+        const int pixel = work.pixel() % OF(Problem, IMAGE_ROWS);
+        const int row = Problem::first_row(pixel / OF(Problem, ADJACENT_ROWS));
+        const int column = Problem::first_column(pixel % OF(Problem, ADJACENT_ROWS));
         const int image = work.image(), filter = work.mapped_filter();
         const int first_stage = work.first_stage(), end_stage = work.end_stage();
         for (int i = first_stage; i < end_stage; ++i) {
-            const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+            const int run = i / OF(KStages<Problem>, PER_RUN), tap = i % OF(KStages<Problem>, PER_RUN) * STAGE_TAPS;
             Mbarrier* full = &shared.full[state.stage];
             const bool has_filters = filters_first && ahead > 0;
             if (!has_filters) {

@@ -22,13 +22,17 @@
 #include "native_epilogue.cuh"
 #include "split_tiles.cuh"
 
+#ifdef DYNAMIC_SHAPE
+using Own = OwnChannels<__half, HalfTaps<0>, false>;  // there is one group
+#else
 static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
 using Own = OwnChannels<__half, HalfTaps<BLOCKED_C>, sees_others(STAGE_TAPS)>;
+#endif
 using Epilogue = NativeEpilogue<EveryRow, Own>;
 
 // The layer with its runs padded to whole stages.
 struct WholeStages : BlockedProblem {
-    static constexpr int RUN = (BlockedProblem::RUN + STAGE_TAPS - 1) / STAGE_TAPS * STAGE_TAPS;
+    MEMBER_SIZE(RUN, (OF(BlockedProblem, RUN) + STAGE_TAPS - 1) / STAGE_TAPS * STAGE_TAPS);
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)

@@ -8,7 +8,8 @@ Appends records to the file, of these types (docs/library.md has the tables):
                    contender: alexconv (input in the layout of the precision's rungs; of AlexNet also in the other),
                    cudnn (nchw and nhwc); its rung; its largest error over the norms
 ``library-host``   microseconds of host time of a warm call, by contender and way of calling
-``library-first``  seconds of the first call of shapes new to the process, by what the cache has of them
+``library-first``  seconds of the first call of shapes new to the process, by what the cache has of them; without a
+                   compiler where it says so
 ``library-training``  a layer's three convolutions of a training step (``--parts training``): ms of each in a graph, by
                    contender and direction: alexconv, cudnn, cudnn-deterministic, each in nchw and nhwc; the rungs of
                    the gradients; their largest errors over the norms
@@ -35,7 +36,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from alexconv.errors import AlexconvError
+from alexconv.compiling import nvcc
+from alexconv.errors import AlexconvError, MissingTool
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.options import command_line, exits_cleanly
 from alexconv.planning.points import parse_batches, parse_layers, workload_named
@@ -317,8 +319,11 @@ def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
     return expected, of_filters * w.flatten(1).norm(dim=1)[None, :, None, None] + 1e-300
 
 
-def first_calls() -> Record:
-    """Seconds of the first call of each of FIRST's shapes in this process; the very first initializes the GPU."""
+def first_calls(*, wait: bool) -> Record:
+    """Seconds of the first call of each of FIRST's shapes in this process; the very first initializes the GPU.
+
+    ``wait``: until what they began to compile is in the cache.
+    """
     import torch
 
     import alexconv
@@ -337,6 +342,8 @@ def first_calls() -> Record:
 
     process = call(1, 1, 8, 1, "fp32")
     shapes = {precision: [call(*shape, precision) for shape in FIRST] for precision in DTYPES}
+    if not wait:
+        return {"process": process, "shapes": shapes}
     alexconv.warm(  # until everything compiled in the background is in the cache
         alexconv.Shape((N, C, 20, 20), (64, C, R, S), 1, R // 2, precision)
         for precision in DTYPES
@@ -346,20 +353,38 @@ def first_calls() -> Record:
 
 
 def first(command: str) -> Record:
-    """First calls with an empty cache, and again with what they compiled in it."""
+    """First calls with an empty cache, with what they compiled in it, and with builds for every shape alone.
+
+    And the seconds that these builds take.
+    """
     seconds: Record = {}
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o700)  # noqa: PTH101
-        for state in ("nothing cached", "cubins cached"):
-            done = subprocess.run(
-                [sys.executable, command, "--only-first"],
-                env={**os.environ, "ALEXCONV_CACHE_DIR": folder},
-                capture_output=True,
-                text=True,
-                check=True,
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        for name in (folder, other):
+            os.chmod(name, 0o700)  # noqa: PTH101
+        python = partial(subprocess.run, capture_output=True, text=True, check=True)
+        begun = perf_counter()
+        python([sys.executable, "-m", "alexconv", "warm"], env={**os.environ, "ALEXCONV_CACHE_DIR": other})
+        warmed = perf_counter() - begun
+        for state, cache, option in (
+            ("builds for every shape, no compiler", other, "--no-compiler"),
+            ("builds for every shape", other, "--no-wait"),
+            ("nothing cached", folder, "--only-first"),
+            ("cubins cached", folder, "--only-first"),
+        ):
+            done = python(
+                [sys.executable, command, "--only-first", option], env={**os.environ, "ALEXCONV_CACHE_DIR": cache}
             )
             seconds[state] = json.loads(done.stdout)
-    return seconds
+    return {"seconds": seconds, "warm": warmed}
+
+
+def without_compiler() -> None:
+    """Makes nvcc one that cannot be found, in this process."""
+
+    def missing() -> str:
+        raise MissingTool("nvcc is not looked for")
+
+    nvcc.find_nvcc = missing
 
 
 def main_training(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
@@ -463,10 +488,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--layers", default="", help="of a training step, as in 1-5 (default: all)")
     add("--contenders", default="alexconv,cudnn,cudnn-deterministic", help="of a training step (default: all three)")
     add("--seconds", type=float, default=600, help="start no layer after this many seconds (default: 600)")
-    add("--only-first", action="store_true", help=argparse.SUPPRESS)
+    for hidden in ("--only-first", "--no-wait", "--no-compiler"):
+        add(hidden, action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
     if chosen.only_first:
-        print(json.dumps(first_calls()))
+        if chosen.no_compiler:
+            without_compiler()
+        print(json.dumps(first_calls(wait=not (chosen.no_wait or chosen.no_compiler))), flush=True)
+        os._exit(0)  # with compilations in the background
         return 0
     executor = CudaExecutor()
     file, parts = RecordFile(chosen.out), chosen.parts.split(",")
@@ -480,9 +509,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name:40} {us:.2f} us", flush=True)
         file.header("library-host", {**headers, "us": times})
     if "first" in parts:
-        seconds = first(__file__)
-        print(seconds, flush=True)
-        file.header("library-first", {**headers, "seconds": seconds})
+        calls = first(__file__)
+        print(calls, flush=True)
+        file.header("library-first", {**headers, **calls})
     for part, measured, kind in (
         ("layers", main_layers, "library-layer"),
         ("training", main_training, "library-training"),

@@ -2,7 +2,8 @@
 
 python scripts/release/dist.py [FOLDER]    (dist/ unless named)
 
-The wheel is built from the source distribution.  All times are SOURCE_DATE_EPOCH (reproducible-builds.org), or else the
+The wheel is built from the source distribution; where nvcc is, it brings the machine code that serves every shape
+(alexconv warm), for TARGETS.  All times are SOURCE_DATE_EPOCH (reproducible-builds.org), or else the
 time of the last commit.  Nothing is downloaded: setuptools has to be installed.
 """
 
@@ -16,10 +17,14 @@ import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from alexconv.compiling import nvcc
+from alexconv.errors import MissingTool
 from alexconv.files import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 EPOCH = "SOURCE_DATE_EPOCH"
+TARGETS = "80,90a"  # Ampere and Ada, Hopper
+CUBINS = nvcc.PACKAGED.relative_to(ROOT)
 NO_SOURCES = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "docs", "results", "study")
 DIRECTORY, FILE, PROGRAM, UMASK = 0o755, 0o644, 0o755, 0o022
 
@@ -61,8 +66,11 @@ def write_reproducibly(archive: Path, target: Path, when: int) -> None:
         packed.write(plain.getvalue())
 
 
-def distribute(root: Path, folder: Path, when: int) -> tuple[Path, Path]:
-    """Builds both archives of a checkout into a folder: source distribution and wheel."""
+def distribute(root: Path, folder: Path, when: int, targets: str = "") -> tuple[Path, Path]:
+    """Builds both archives of a checkout into a folder: source distribution and wheel.
+
+    ``targets``: of nvcc, for which the wheel brings machine code.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as name:
         temporary = Path(name)
@@ -73,14 +81,33 @@ def distribute(root: Path, folder: Path, when: int) -> tuple[Path, Path]:
         with tarfile.open(source) as archive:
             unpack(archive, temporary / "unpacked")
         (unpacked,) = (temporary / "unpacked").iterdir()
+        if targets:
+            compile_into(unpacked, targets)
         archive_path = built("wheel", unpacked, temporary / "wheel", when)
         return source, Path(shutil.copy(archive_path, folder / archive_path.name))
+
+
+def compile_into(package: Path, targets: str) -> None:
+    """Compiles an unpacked package's kernels for every shape into it."""
+    command = [sys.executable, "-m", "alexconv", "warm", "--arch", targets, "--into", package / CUBINS]
+    done = subprocess.run(command, cwd=package, env=os.environ | {"PYTHONPATH": str(package)}, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def has_nvcc() -> bool:
+    """Whether this machine can compile for GPUs."""
+    try:
+        nvcc.find_nvcc()
+    except MissingTool:
+        return False
+    return True
 
 
 def main() -> int:
     """Builds, and prints where."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist"
-    print(*distribute(ROOT, folder, epoch()), sep="\n")
+    print(*distribute(ROOT, folder, epoch(), TARGETS if has_nvcc() else ""), sep="\n")
     return 0
 
 

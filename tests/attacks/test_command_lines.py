@@ -27,6 +27,7 @@ ENDED_BY = {
     "grade": [ABSENT, ABSENT],
     "merge": [ABSENT],
     "reference": ["--workload", ABSENT],
+    "warm": ["--arch", ABSENT],
 }
 
 

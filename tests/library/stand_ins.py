@@ -108,7 +108,7 @@ class Kernels(kernels.Kernels):
 class Executor(workspaces.LibraryExecutor):
     """An H200 that compiles nothing; ``bindings`` are the machine's."""
 
-    measures, device, name = True, H200, "cuda"
+    measures, device, name, toolkit = True, H200, "cuda", "stand-in"
 
     def __init__(self, number, bindings):
         self._bindings, self._kernels = bindings, weakref.WeakValueDictionary()
@@ -160,12 +160,18 @@ class Executor(workspaces.LibraryExecutor):
 
 
 class Gpu(workspaces.Gpu):
-    """A GPU with all kernels compiled, unless a test sets ``building``."""
+    """A GPU with all kernels compiled, unless a test sets ``building``; with ``built``, those for every shape too."""
 
-    building = None
+    building, built = None, False
+
+    def is_built(self, bound):
+        return self.built
+
+    def build_for_every_shape(self, precision):
+        pass
 
     def build(self, bound):
-        return self.building
+        return None if bound.dynamic else self.building
 
     def any_shape(self):
         return self._any_kernels

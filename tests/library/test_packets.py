@@ -432,6 +432,69 @@ def test_first_calls_do_not_wait_for_a_compilation_and_later_ones_notice_its_end
     assert names(machine.launched())[-1] == "mma_split"
 
 
+def test_builds_for_every_shape_compile_after_what_calls_wait_for(monkeypatch):
+    monkeypatch.setattr(workspaces, "cores", lambda: 1)
+    compilers, ready, order = workspaces.Compilers(), threading.Event(), []
+    jobs = [compilers.submit(ready.wait), compilers.submit(order.append, "for every shape", later=True)]
+    jobs.append(compilers.submit(order.append, "of a call"))
+    ready.set()
+    for job in jobs:
+        job.result()
+    assert order == ["of a call", "for every shape"]
+
+
+def dynamic(machine) -> list[bool]:
+    """Of each loaded rung in order, whether it is in its build for every shape."""
+    return [key.dynamic for key in machine.gpu._programs]
+
+
+def test_a_build_for_every_shape_computes_first_calls_until_the_rung_is_compiled(machine):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    machine.gpu.building, machine.gpu.built = Future(), True
+    for _ in range(2):
+        layer(x)
+        assert names(machine.launched())[-1] in ("mma_split", "multiply", "compute_full_range")
+    assert dynamic(machine) == [True]
+    machine.gpu.building.set_result(None)
+    machine.gpu.building = None
+    layer(x)
+    assert dynamic(machine) == [True, False] and names(machine.launched())[-1] == "mma_split"
+
+
+def test_a_capture_takes_a_build_for_every_shape_rather_than_wait(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    machine.gpu.building, machine.gpu.built = Future(), True
+    machine.variable("capturing").value, torch.stream = 1, 0x7000
+    layer(x)
+    assert dynamic(machine) == [True] and not machine.gpu.building.done()
+
+
+def test_a_machine_without_a_compiler_takes_builds_for_every_shape(machine, monkeypatch):
+    monkeypatch.setattr(machine.gpu.executor, "toolkit", "")
+    monkeypatch.setattr(machine.gpu, "build", lambda bound: None if bound.dynamic else pytest.fail("compiles"))
+    machine.gpu.built = True
+    layer_of(SMALL)(Tensor(SMALL["x"], X))
+    assert dynamic(machine) == [True]
+
+
+def test_without_a_bias_a_build_for_every_shape_gets_none(machine):
+    machine.gpu.building, machine.gpu.built = Future(), True
+    layer_of(SMALL)(Tensor(SMALL["x"], X))
+    (loaded,) = machine.gpu._programs.values()
+    storing = [launch for launch in loaded.bound.launches(1) if "bias" in launch.args]
+    launched = [launch for launch in machine.launched() if launch.entry in {each.entry for each in storing}]
+    assert launched and all(
+        launch.words[each.args.index("bias")] == 0 for launch, each in zip(launched, storing, strict=True)
+    )
+
+
+def test_an_explanation_names_the_build_that_computes_first_calls(machine):
+    x, w = (Tensor(SMALL[name], address) for name, address in (("x", X), ("w", W)))
+    assert "generic.cu" in alexconv.explain(x, w).reason
+    machine.gpu.built = True
+    assert "in its build for every shape" in alexconv.explain(x, w).reason
+
+
 def test_a_capture_waits_for_a_compilation(machine, torch):
     layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
     machine.gpu.building = Future()

@@ -48,7 +48,7 @@ def import_driver() -> Any:
 class CudaDevice:
     """A GPU with its context and one stream.
 
-    Raises MissingTool without driver or device, without cuda-bindings, and without an nvcc that suits both.
+    Raises MissingTool without driver or device, and without cuda-bindings.
     """
 
     sustained = 0.0  # seconds of back-to-back runs before kernels are timed again; 0: not at all
@@ -61,7 +61,6 @@ class CudaDevice:
         self.number = number
         self._device = self.driver.Device(number)
         self.capability: tuple[int, int] = self._device.compute_capability()
-        nvcc.refuse_unfit(self._device.name(), self.capability, self.driver.get_driver_version())
         self.arch = nvcc.arch_name(self.capability)
         self.has_pdl = self.capability >= PDL_SINCE
         self._pushed = self._device.retain_primary_context()
@@ -77,6 +76,11 @@ class CudaDevice:
             shared_per_multiprocessor=self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
             l2_bytes=self.attribute("L2_CACHE_SIZE"),
         )
+
+    def toolkit(self) -> str:
+        """The version of nvcc; raises MissingTool without one that suits the device and its driver."""
+        nvcc.refuse_unfit(self._device.name(), self.capability, self.driver.get_driver_version())
+        return nvcc.nvcc_version()
 
     def leave(self) -> None:
         """Pops the context from the stack of the thread that created this object."""
@@ -124,6 +128,21 @@ class CudaDevice:
     def audit_kernels(self) -> AuditKernels:
         """The kernels that audit timed runs."""
         return AuditKernels(self.driver, self.stream, self.arch)
+
+    def write(self, address: int, values: Values) -> None:
+        """Copies an array to constant memory; returns when it is there.
+
+        On a stream of its own: copies on the default stream would end another thread's capture.
+        """
+        flag = self.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING
+        with self.context.current():
+            stream = answer(self.bindings.cuStreamCreate(flag), "a stream")
+            try:
+                copied = self.bindings.cuMemcpyHtoDAsync(address, values.ctypes.data, values.nbytes, stream)
+                answer(copied, "a copy to the GPU")
+                answer(self.bindings.cuStreamSynchronize(stream), "a copy to the GPU")
+            finally:
+                self.bindings.cuStreamDestroy(stream)
 
     # Memory
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from alexconv.compiling import nvcc
+from alexconv.errors import MissingTool
 from alexconv.executors.cuda.bindings import answer
 from alexconv.executors.cuda.buffers import CopiedBuffers, ManagedBuffers, Pipeline, StreamedBuffers
 from alexconv.executors.cuda.device import CudaDevice
@@ -14,6 +15,7 @@ from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.cuda.timing import WARM_MS, time_on_device, under_load
 from alexconv.executors.interface import TIME_LIMIT, Buffers, Values
 from alexconv.executors.sampling import Samples
+from alexconv.kernels import dynamic
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
 from alexconv.planning.planner import Plan
@@ -22,6 +24,12 @@ from alexconv.records.store import Record
 
 MEMORY_SHARE = 0.95  # of the free device memory, for a point; the rest is left to the driver
 FLOPS_PER_CLOCK = 16384  # upper bound of a multiprocessor: four times Hopper's, for later GPUs
+
+
+def numbers_of(bound: BoundRung) -> bytes:
+    """The numbers of a build for every shape, which make a loaded module one of a shape."""
+    numbers = bound.numbers
+    return b"" if numbers is None else numbers.tobytes()
 
 
 class CudaExecutor:
@@ -42,9 +50,16 @@ class CudaExecutor:
     def __init__(self, number: int = 0) -> None:
         self.gpu = CudaDevice(number)
         self.device = self.gpu.properties
-        self.toolkit = nvcc.nvcc_version()
+        try:
+            self.toolkit = self._toolkit()
+        except MissingTool:
+            self.gpu.leave()
+            raise
         self._kernels: weakref.WeakValueDictionary[Any, Kernels] = weakref.WeakValueDictionary()
         self._first_settings = self._settings()
+
+    def _toolkit(self) -> str:
+        return self.gpu.toolkit()
 
     @property
     def sustained(self) -> float:
@@ -108,7 +123,10 @@ class CudaExecutor:
 
     def build(self, bound: BoundRung) -> None:
         """Compiles a rung into the cache; any thread may call it.  Raises CompileError."""
-        nvcc.compile_cubin(bound.rung.path, bound.macros, self.gpu.arch)
+        self._compiled(bound)
+
+    def _compiled(self, bound: BoundRung) -> bytes:
+        return nvcc.compile_cubin(bound.rung.path, bound.macros, self.gpu.arch, lasting=bound.dynamic)
 
     def load(self, bound: BoundRung) -> CudaProgram:
         """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
@@ -119,14 +137,17 @@ class CudaExecutor:
 
     def kernels(self, bound: BoundRung) -> Kernels:
         """A rung's kernels, shared by all live programs; raises CompileError."""
-        key = bound.rung.path, *bound.macros.items()
+        key = bound.rung.path, *bound.macros.items(), numbers_of(bound)
         kernels = self._kernels.get(key)
         if kernels is None:
             kernels = self._kernels[key] = self._loaded(bound)
         return kernels
 
     def _loaded(self, bound: BoundRung) -> Kernels:
-        return self.gpu.load(nvcc.compile_cubin(bound.rung.path, bound.macros, self.gpu.arch))
+        kernels = self.gpu.load(self._compiled(bound))
+        if (numbers := bound.numbers) is not None:
+            self.gpu.write(kernels.symbol(dynamic.SYMBOL), numbers)
+        return kernels
 
     def open(
         self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None

@@ -13,6 +13,7 @@ from alexconv.executors.host.memory import HostBuffer
 from alexconv.executors.host.runtime import HostModule, HostRuntime
 from alexconv.executors.interface import Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples
+from alexconv.kernels import dynamic
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BIAS, TensorMap
@@ -57,6 +58,8 @@ class HostProgram:
     def _launch(self, launches: Sequence[tuple[LaunchConfig, Mapping[str, int]]], arrays: Sequence[HostBuffer]) -> None:
         calls = [(launch, [arguments[name] for name in launch.args]) for launch, arguments in launches]
         if calls:
+            if (numbers := self.bound.numbers) is not None:
+                self.module.symbol(dynamic.SYMBOL)[:] = numbers.reshape(-1).view(np.uint8)
             self.module.run(calls, arrays)
 
     def launches(self, images: int) -> list[Record]:
