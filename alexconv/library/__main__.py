@@ -28,7 +28,6 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--arch",
         type=comma_separated,
-        default="",
         metavar="LIST",
         help="targets of nvcc, as in 80,90a (default: the first GPU's)",
     )
