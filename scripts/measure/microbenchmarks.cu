@@ -7,6 +7,7 @@
 #include "../../kernels/arch/ampere.cuh"
 #include "../../kernels/arch/dependent_launch.cuh"
 #include "../../kernels/arch/hopper.cuh"
+#include "../../kernels/arch/wgmma_tf32.cuh"
 
 constexpr int CHAINS = 8;   // independent results of a warp
 constexpr int UNROLL = 32;  // instructions of each chain in a trip
@@ -364,15 +365,35 @@ KERNEL(latency_hmma_fp16) { warp_products<warp_mma_fp16, 1>(data, clocks, steps)
 KERNEL(rate_hmma_fp16) { warp_products<warp_mma_fp16, 8>(data, clocks, steps); }
 KERNEL(rate_hmma_tf32) { warp_products<warp_mma_tf32, 8>(data, clocks, steps); }
 
-// Products of a warpgroup: 8 of them in a group, then wait for it.
-template <int columns>
-__device__ void warpgroup_products(unsigned* data, long long* clocks, int steps)
+// 64 KiB of operands in shared memory: zeros, or fp16 values of either sign between 1/2 and 2.
+template <bool zeros>
+__device__ unsigned char* operands_of_products()
 {
     extern __shared__ __align__(1024) unsigned char operands[];
-    for (int i = threadIdx.x; i < 65536 / 4; i += blockDim.x)
-        reinterpret_cast<unsigned*>(operands)[i] = 0;
+    for (unsigned i = threadIdx.x; i < 65536 / 4; i += blockDim.x) {
+        const unsigned hash = (i + 1) * 2654435761u ^ (i + 1) * 2246822519u >> 13;
+        reinterpret_cast<unsigned*>(operands)[i] = zeros ? 0 : (hash & 0x87ff87ffu) + 0x38003800u;
+    }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
+    return operands;
+}
+
+template <int columns>
+__device__ void use(const float (&d)[columns / 2], unsigned* data)
+{
+    float sum = 0;
+    for (int i = 0; i < columns / 2; i++)
+        sum += d[i];
+    if (sum == 1)
+        data[0] = 1;
+}
+
+// Products of a warpgroup: 8 of them in a group, then wait for it.
+template <int columns, bool zeros>
+__device__ void warpgroup_products(unsigned* data, long long* clocks, int steps)
+{
+    unsigned char* const operands = operands_of_products<zeros>();
     float d[columns / 2] = {};
     const MatrixDescriptor a = swizzled_descriptor(operands + threadIdx.x / 128 % 2 * 8192);
     const MatrixDescriptor b = swizzled_descriptor(operands + 16384);
@@ -386,19 +407,80 @@ __device__ void warpgroup_products(unsigned* data, long long* clocks, int steps)
         warpgroup_wait_group<0>();
     }
     watch.stop();
+    use<columns>(d, data);
+}
+KERNEL_OF(384, rate_hgmma_96) { warpgroup_products<96, true>(data, clocks, steps); }
+KERNEL_OF(384, rate_hgmma_128) { warpgroup_products<128, true>(data, clocks, steps); }
+KERNEL_OF(384, rate_hgmma_256) { warpgroup_products<256, true>(data, clocks, steps); }
+KERNEL_OF(384, busy_hgmma_zeros) { warpgroup_products<256, true>(data, clocks, steps); }
+KERNEL_OF(384, busy_hgmma) { warpgroup_products<256, false>(data, clocks, steps); }
+
+// The same with the first factor, tf32, in registers: a product of K = 8.
+template <int columns>
+__device__ void products_from_registers(unsigned* data, long long* clocks, int steps)
+{
+    unsigned char* const operands = operands_of_products<true>();
+    float d[columns / 2] = {};
+    unsigned a[4][4];
+    for (int k = 0; k < 16; k++)
+        a[k / 4][k % 4] = data[k];
+    const MatrixDescriptor b = swizzled_descriptor(operands + 16384);
+    const Stopwatch watch(clocks);
+    for (int s = 0; s < steps; s++) {
+        warpgroup_fence();
+#pragma unroll
+        for (int u = 0; u < 8; u++)
+            wgmma_tf32(d, a[u % 4], advance_descriptor(b, 32 * (u % 4)), true);
+        warpgroup_commit_group();
+        warpgroup_wait_group<0>();
+    }
+    watch.stop();
+    use<columns>(d, data);
+}
+KERNEL_OF(384, rate_hgmma_registers_64) { products_from_registers<64>(data, clocks, steps); }
+KERNEL_OF(384, rate_hgmma_registers_128) { products_from_registers<128>(data, clocks, steps); }
+
+// FFMA on every scheduler, as long as `steps` trips take.
+KERNEL(busy_ffma)
+{
+    float r[CHAINS];
+    const float a = __uint_as_float(data[threadIdx.x]), b = __uint_as_float(data[1]);
+    for (int c = 0; c < CHAINS; c++)
+        r[c] = c;
+    const Stopwatch watch(clocks);
+    for (int s = 0; s < steps; s++)
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+            for (int c = 0; c < CHAINS; c++)
+                asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(r[c]) : "f"(a), "f"(b));
+    watch.stop();
     float sum = 0;
-    for (int i = 0; i < columns / 2; i++)
-        sum += d[i];
+    for (int c = 0; c < CHAINS; c++)
+        sum += r[c];
     if (sum == 1)
         data[0] = 1;
 }
-KERNEL_OF(384, rate_hgmma_96) { warpgroup_products<96>(data, clocks, steps); }
-KERNEL_OF(384, rate_hgmma_128) { warpgroup_products<128>(data, clocks, steps); }
-KERNEL_OF(384, rate_hgmma_256) { warpgroup_products<256>(data, clocks, steps); }
+
+// Each warp keeps a sum in a line of its own and stores it after every addend, which the compiler cannot know to be
+// elsewhere.
+KERNEL(rate_partial_sums)
+{
+    float* const own = reinterpret_cast<float*>(data) + blockIdx.x * blockDim.x + threadIdx.x;
+    const float* const addends = reinterpret_cast<float*>(data) + (1 << 24) + steps;
+    float sum = 0;
+    const Stopwatch watch(clocks);
+    for (int s = 0; s < steps; s++)
+#pragma unroll
+        for (int u = 0; u < UNROLL * CHAINS; u++)
+            *own = sum += addends[u];
+    watch.stop();
+}
 
 // Bulk copies of the TMA: one thread of a block brings BULK_BYTES, waits, and again: the latency of a copy.  With
 // `stages` in flight: its rate.
-template <int bytes, int stages>
+// `together` neighbouring blocks copy the same bytes.
+template <int bytes, int stages, int together = 1>
 __device__ void bulk_copies(unsigned* data, long long* clocks, int steps)
 {
     extern __shared__ __align__(1024) unsigned char landing[];
@@ -412,7 +494,7 @@ __device__ void bulk_copies(unsigned* data, long long* clocks, int steps)
     if (threadIdx.x == 0) {
         const unsigned char* from = reinterpret_cast<const unsigned char*>(data);
         constexpr size_t SPAN = 16u << 20;  // bytes that all blocks read: they stay in L2
-        size_t at = size_t(blockIdx.x) * 131072;
+        size_t at = size_t(blockIdx.x / together) * 131072;
         auto copy = [&](int stage) {
             mbarrier_arrive_expect_tx(&full[stage], bytes);
             tma_load_bulk(landing + stage * bytes, from + at % SPAN, &full[stage], bytes);
@@ -433,6 +515,9 @@ __device__ void bulk_copies(unsigned* data, long long* clocks, int steps)
 }
 KERNEL(tma_latency_128) { bulk_copies<128, 1>(data, clocks, steps); }
 KERNEL(tma_rate_16384) { bulk_copies<16384, 6>(data, clocks, steps); }
+KERNEL(tma_rate_16384_pairs) { bulk_copies<16384, 6, 2>(data, clocks, steps); }
+KERNEL(tma_rate_16384_twelves) { bulk_copies<16384, 6, 12>(data, clocks, steps); }
+KERNEL(tma_rate_16384_all) { bulk_copies<16384, 6, 1 << 20>(data, clocks, steps); }
 
 // The whole chip.  `data` has `words` words; each kernel makes `steps` trips over them.
 #define CHIP(name) \

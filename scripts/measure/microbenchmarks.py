@@ -15,7 +15,10 @@ Runs the kernels of ``microbenchmarks.cu``: a quarter of a minute on an H200.  A
 ``lines``     cycles of a load from L2, of each of 2048 lines
 ``straight``  cycles per instruction of loops without branches, by length and number of warps
 ``hgmma``     cycles per wgmma instruction of a multiprocessor, by columns and number of warpgroups
-``tma``       cycles per bulk copy, on one multiprocessor and on all
+``registers`` the same of tf32, with the first factor in registers
+``tma``       cycles per bulk copy, on one multiprocessor and on all; there also where 2, 12 or all copy the same
+``sums``      cycles of a warp's addend and store, where its sum stays in memory, by multiprocessors and warps of one
+``clock``     clock of all multiprocessors in GHz in a kernel after a pause, by what it does, and for how many us
 ``read``      bytes per second that all multiprocessors read, by size of the array
 ``store``, ``red``  the same for stores and reductions: seconds, bytes stored and sectors touched
 ``launch``    milliseconds of sequences of empty kernels, by their number; of one, by its blocks
@@ -29,6 +32,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -63,6 +67,7 @@ READ_MIB = (2, 4, 8, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 128, 512)
 STORES = {"store_whole": 32, "store_shifted": 32, "store_half_sectors": 16, "store_words_of_sectors": 4}
 REDUCTIONS = "red_coalesced", "red_shifted", "red_pairs", "red_quads", "red_warp_one_word"
 REPEATS = 5
+PAUSE = 0.002  # seconds of rest before a kernel whose clock is measured
 
 
 class Bench:
@@ -197,14 +202,67 @@ def hgmma(bench: Bench) -> Record:
     }
 
 
+def registers(bench: Bench) -> Record:
+    """See ``registers`` above."""
+    return {
+        str(n): {
+            str(groups): bench.spent(f"rate_hgmma_registers_{n}", 1, 128 * groups, 100, 65536) / (100 * 8 * groups)
+            for groups in (1, 2, 3)
+        }
+        for n in (64, 128)
+    }
+
+
 def tma(bench: Bench) -> Record:
     """See ``tma`` above."""
+    shared = [f"tma_rate_16384_{together}" for together in ("pairs", "twelves", "all")]
     cycles: Record = {}
-    for name in ("tma_latency_128", "tma_rate_16384"):
-        for blocks in (1, 132):
+    for name in ("tma_latency_128", "tma_rate_16384", *shared):
+        for blocks in (132,) if name in shared else (1, 132):
             clocks = bench.cycles(name, blocks, 32, 200, 6 * 16384)[:blocks]
             cycles[f"{name} on {blocks}"] = float(np.median(clocks[:, 1] - clocks[:, 0])) / 200
     return cycles
+
+
+def sums(bench: Bench) -> Record:
+    """See ``sums`` above."""
+    return {
+        str(blocks): {
+            str(w): bench.spent("rate_partial_sums", blocks, 32 * w, 10) / (10 * PER_TRIP) for w in (1, 4, 8, 16, 32)
+        }
+        for blocks in (1, 132)
+    }
+
+
+def clock(bench: Bench) -> Record:
+    """See ``clock`` above; a launch and the kernel's beginning are those of one trip."""
+    kernels = {"busy_ffma": (1024, 0, 50), "busy_hgmma_zeros": (256, 65536, 50), "busy_hgmma": (256, 65536, 50)}
+
+    def timed(name: str, trips: int) -> tuple[float, float]:
+        threads, shared, _ = kernels[name]
+        function = bench.function(name, shared)
+        sleep(PAUSE)
+        start, end = bench.driver.Event(), bench.driver.Event()
+        start.record()
+        arguments = (bench.data, bench.clocks, np.int32(trips))
+        function(*arguments, grid=(132, 1), block=(threads, 1, 1), shared=shared)
+        end.record()
+        end.synchronize()
+        clocks = np.empty(bench.clock_count, np.int64)
+        bench.driver.memcpy_dtoh(clocks, bench.clocks)
+        warps = clocks.reshape(-1, 2)[: 132 * threads // 32]
+        return float(np.median(warps[:, 1] - warps[:, 0])), float(end.time_since(start)) * 1e6
+
+    def rate(name: str, trips: int) -> Record:
+        samples = [(timed(name, 1), timed(name, trips)) for _ in range(12)]
+        rates = [(many[0] - one[0]) / (many[1] - one[1]) for one, many in samples[2:]]
+        return {"us": median(many[1] - one[1] for one, many in samples[2:]) / 1e3, "GHz": median(rates)}
+
+    return {
+        f"{name} x {trips}": rate(name, trips)
+        for name, (*_, few) in kernels.items()
+        for trips in (few, 5 * few, 40 * few)
+    }
 
 
 def memory(bench: Bench) -> Record:
@@ -294,7 +352,10 @@ def graphs(bench: Bench) -> Record:
     return times
 
 
-MEASURED = rates, latencies, order, copies, groups, placement, lines, straight, hgmma, tma, memory, launches, graphs
+MEASURED = (
+    *(rates, latencies, order, copies, groups, placement, lines, straight, hgmma, registers, tma, sums, clock, memory),
+    *(launches, graphs),
+)
 PARTS = {part.__name__: part for part in MEASURED}
 
 
