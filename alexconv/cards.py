@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from alexconv.cli import display
-from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
+from alexconv.cli.point_options import add_constants, add_direction, add_layers, add_rungs, points_of
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError, UsageError
 from alexconv.executors import choose_executor
@@ -37,6 +37,7 @@ from alexconv.predict.gpu import Gpu
 from alexconv.predict.predictions import KernelCache, PointPrediction, predict_points
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, digest
+from alexconv.shapes import DIRECTIONS
 
 MODULE = "alexconv.cards"
 TYPE = "card"
@@ -60,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_layers(options, USUAL_BATCH)
     add_rungs(options)
+    add_direction(options, ",".join(DIRECTIONS))
     add_constants(options)
     add(
         "--parts",

@@ -15,7 +15,7 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display
 from alexconv.cli.display import Conclusion, Progress, listing, plan_table, say_shared, say_tuned, say_unreadable
-from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_layers
+from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_direction, add_layers
 from alexconv.cli.run_jobs import RunJobs, Tuning, asks_tuning, jobs_of
 from alexconv.cli.sharing import share
 from alexconv.cluster import options as cluster
@@ -50,7 +50,6 @@ from alexconv.planning.points import Kind, Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
-from alexconv.shapes import DIRECTIONS
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
@@ -106,12 +105,7 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         metavar="LIST",
         help=f"only rungs of these error classes: {precision_names()} (default: all)",
     )
-    add(
-        "--direction",
-        type=comma_separated,
-        metavar="LIST",
-        help=f"only rungs of these directions: {', '.join(DIRECTIONS)} (default: forward, or those of the rungs named)",
-    )
+    add_direction(group)
     add(
         "--transfer",
         default="pageable",

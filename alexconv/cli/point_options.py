@@ -15,12 +15,13 @@ from alexconv.planning.points import (
     expand,
     of_precisions,
     parse_batches,
+    parse_directions,
     parse_layers,
     refuse_unused,
     workload_named,
 )
 from alexconv.planning.transfers import TRANSFERS
-from alexconv.shapes import WORKLOADS
+from alexconv.shapes import DIRECTIONS, WORKLOADS
 
 BY_BACKEND = "128 on a GPU, 1 on the host"  # the default of --N where the executor decides
 RUNG_WORDS = "rungs by name, study abbreviation or family; family:igemm where a rung has the family's name"
@@ -44,6 +45,18 @@ def add_layers(options: argparse._ActionsContainer, N: int | None = None) -> Non
 def add_rungs(options: argparse._ActionsContainer) -> None:
     """Adds --rungs."""
     options.add_argument("--rungs", default="all", metavar="LIST", help=f"{RUNG_WORDS} (default: all)")
+
+
+def add_direction(options: argparse._ActionsContainer, default: str | None = None) -> None:
+    """Adds --direction."""
+    usual = "forward, or those of the rungs named" if default is None else "all"
+    options.add_argument(
+        "--direction",
+        type=comma_separated,
+        default=default,
+        metavar="LIST",
+        help=f"only rungs of these directions: {', '.join(DIRECTIONS)} (default: {usual})",
+    )
 
 
 def add_constants(options: argparse._ActionsContainer) -> None:
@@ -70,7 +83,8 @@ def points_of(
     """
     workload = workload_named(options.workload)
     batches = parse_batches(options.N or str(usual_batch))
-    rungs = of_precisions([(rung, None) for rung, _ in choose_rungs(options.rungs, ladder)], precisions)
+    named = choose_rungs(options.rungs, ladder, parse_directions(vars(options).get("direction")))
+    rungs = of_precisions([(rung, None) for rung, _ in named], precisions)
     places = batches_of(workload, parse_layers(options.layers, workload), batches)
     points = expand(places, rungs, [TRANSFERS[PAGEABLE]], source)
     refuse_unused(source.chosen, points)

@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.progress import track
 
 from alexconv.cli import display
-from alexconv.cli.point_options import GPU_BATCH, add_constants, add_layers, add_rungs, points_of
+from alexconv.cli.point_options import GPU_BATCH, add_constants, add_direction, add_layers, add_rungs, points_of
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Device
@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--gpu", default="h200", help=f"the GPU: {', '.join(gpu.names())} (default: h200)")
     add_layers(options, GPU_BATCH)
     add_rungs(options)
+    add_direction(options)
     add_constants(options)
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
     add("--sass", action="store_true", help="show each kernel's machine code, with predicted cycles and source lines")

@@ -4,9 +4,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, exp, log
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from alexconv.errors import UsageError
 from alexconv.kernels.problem import Device
@@ -82,7 +84,15 @@ class Gpu:
         taken = next((size for size in sizes if size >= needed), sizes[-1])
         return int(limits["l1_and_shared_bytes"] - taken * 1024)
 
-    def parameters(self, busy: int, dram_read_share: float, dram_write_share: float) -> dict[str, float]:
+    def slices_share(self, lines: float) -> float:
+        """The share of L2's rate of additions that is left where all of them go to some lines, unevenly spread."""
+        known = self["memory.reductions_in_lines"]
+        counts, shares = ([log(value) for value in column] for column in zip(*known, strict=True))
+        return float(min(1.0, exp(np.interp(log(max(1.0, lines)), counts, shares))))
+
+    def parameters(
+        self, busy: int, dram_read_share: float, dram_write_share: float, slices_share: float
+    ) -> dict[str, float]:
         """The simulator's parameters when ``busy`` multiprocessors share L2 and device memory."""
         memory, latency = self.values["memory"], self.values["latency_cycles"]
         rates = self.values["cycles_per_warp_instruction"]
@@ -107,10 +117,8 @@ class Gpu:
             "dram_sectors": min(dram, memory["l2_sectors_per_cycle_of_one"]),
             "dram_read_share": dram_read_share,
             "dram_write_share": dram_write_share,
-            **{
-                name: memory[f"{name}_cycles"] * crowd
-                for name in ("store_line", "store_sector", "partial_sector", "reduction_sector")
-            },
+            **{name: memory[f"{name}_cycles"] * crowd for name in ("store_line", "store_sector", "partial_sector")},
+            "reduction_sector": memory["reduction_sector_cycles"] * crowd / slices_share,
             "code_near": latency["code_near"],
             "code_far": latency["code_far"],
             "code_lines": memory["code_lines"],
@@ -119,6 +127,7 @@ class Gpu:
             "block_interval": latency["block_interval_of_gpu"] * busy,
             "barrier_warp": latency["barrier_warp"],
             "hgmma_columns": rates["hgmma_columns_per_cycle"],
+            "hgmma_registers": rates["hgmma_registers_columns_per_cycle"],
             "tma_sector": memory["tma_sector"],
             "fill_sector": memory["fill_sector_cycles"],
             "copy_sectors": memory["copy_sectors_per_cycle"],

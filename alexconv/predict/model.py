@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import ceil, fsum, isqrt, prod
+from statistics import fmean
 
 from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung, LaunchConfig
@@ -16,8 +17,10 @@ from alexconv.predict.opcodes import COMPILERS
 
 FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
 ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
+NEIGHBOURS = 1, 2, 3  # blocks after one, which run at the same time: do they copy the same?
 TRIED = 12  # blocks of a small grid that are run alone, to see which have work
 WORKS = 0.2  # of the busiest block's instructions
+SCHEDULERS = 4  # of a multiprocessor
 FEW_WAVES = 2  # or fewer: single blocks decide the time
 SLOWER = 1.05  # than a block in the middle
 # Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  The model
@@ -48,6 +51,16 @@ class Kernel:
     def table(self) -> native.Table:
         """The code as the simulator reads it; raises UnknownInstruction."""
         return native.table(self.code)
+
+    @property
+    def has_products_of_warpgroups(self) -> bool:
+        """Whether it multiplies by wgmma."""
+        return any(instruction.name == "HGMMA" for instruction in self.code)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether the copy engine brings its operands."""
+        return any(instruction.name in ("UTMALDG", "UBLKCP") for instruction in self.code)
 
     @cached_property
     def named_registers(self) -> int:
@@ -136,6 +149,7 @@ class Simulator:
     kernel: Kernel
     work: Work
     gpu: Gpu
+    slices_share: float = 1.0  # of L2, that additions reach
 
     @property
     def total(self) -> int:
@@ -147,7 +161,7 @@ class Simulator:
 
         The shares are those of sectors read and written that come from, or go to, device memory.
         """
-        parameters = self.gpu.parameters(busy, read_share, write_share)
+        parameters = self.gpu.parameters(busy, read_share, write_share, self.slices_share)
         return native.simulate(self.kernel.table, self.kernel.named_registers, work, parameters)
 
     def alone(self, block: int) -> Outcome:
@@ -175,8 +189,19 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     simulator = Simulator(kernel, work, gpu)
     block = representative(simulator, resident)
     dram = traffic.of_launch(launch.grid, block.outcome, simulator.alone, array_bytes(bound, images), gpu)
+    if block.outcome.counters["reduction_sectors"]:
+        running = min(simulator.total, resident * gpu.multiprocessors)
+        lines = traffic.lines_added_to(launch.grid, block.outcome, simulator.alone, running)
+        simulator = replace(simulator, slices_share=gpu.slices_share(lines))
+    if kernel.has_copies and simulator.total > 1:
+        costs = copy_costs(simulator, block.outcome, len(arrays))
+        simulator = replace(simulator, work=replace(work, copy_costs=costs))
     outcome, simulated, cycles = steady_state(simulator, block, resident, dram)
-    seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
+    clock = gpu.clock_hz
+    if kernel.has_products_of_warpgroups:  # which draw so much power that the clock falls
+        busy = outcome.counters["pipe_tensor"] * simulator.total / simulated / gpu.multiprocessors / cycles / SCHEDULERS
+        clock += min(1.0, busy) * (gpu["device.clock_of_products_hz"] - clock)
+    seconds = max(cycles / clock, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
     blocks_per_multiprocessor = simulator.total / gpu.multiprocessors
     return Prediction(
         entry=launch.entry,
@@ -194,6 +219,15 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         multiprocessors=gpu.multiprocessors,
         outcome=outcome,
     )
+
+
+def copy_costs(simulator: Simulator, one: Outcome, arrays: int) -> tuple[float, ...]:
+    """The cost of a sector of each array for the copy engine: L2 serves blocks that copy the same bytes together."""
+    central = middle(simulator.work.grid)
+    neighbours = {central + step if central + step < simulator.total else central - step for step in NEIGHBOURS}
+    shares = [traffic.shared_with(one, simulator.alone(block)) for block in neighbours if 0 <= block != central]
+    shared = {array: fmean(share.get(array, 0.0) for share in shares) for array in range(arrays)}
+    return tuple(1 + shared[array] * (simulator.gpu["memory.tma_shared"] - 1) for array in range(arrays))
 
 
 def representative(simulator: Simulator, resident: int) -> Representative:
@@ -337,14 +371,13 @@ def utilisation(outcome: Outcome, scale: float, seconds: float, dram: traffic.Tr
     counters = outcome.counters
     cycles = seconds * gpu.clock_hz
     on_one = scale / gpu.multiprocessors  # a multiprocessor's share of all blocks over those simulated
-    schedulers = 4
     sectors = counters["l2_reads"] + counters["store_sectors"] + counters["reduction_sectors"]
 
     def pipe(*names: str) -> float:
-        return fsum(counters[f"pipe_{name}"] for name in names) * on_one / cycles / schedulers
+        return fsum(counters[f"pipe_{name}"] for name in names) * on_one / cycles / SCHEDULERS
 
     return {
-        "issue": counters["issued"] * on_one / cycles / schedulers,
+        "issue": counters["issued"] * on_one / cycles / SCHEDULERS,
         "fma": pipe("fma") + pipe("heavy") / 2,
         "alu": pipe("alu"),
         "half": pipe("half"),

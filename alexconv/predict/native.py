@@ -53,6 +53,7 @@ PARAMETERS = (
     "latency_tma",  # of a copy, beyond L2's
     "latency_hgmma",  # from a product's end to its accumulators
     "hgmma_columns",  # of a warpgroup's product in a cycle: K = 16 of fp16, 8 of tf32
+    "hgmma_registers",  # the same with the first factor in registers
     "tma_sector",  # cost at L2 of a copy's sector, relative to a load's
     "operands_read",
     "branch_taken",
@@ -142,6 +143,8 @@ class _Setup(ctypes.Structure):
         ("parameters", ctypes.c_void_p),
         ("instruction_limit", ctypes.c_int64),
         ("footprint", ctypes.c_int64),
+        ("copy_costs", ctypes.c_void_p),
+        ("array_count", ctypes.c_int64),
     )
 
 
@@ -176,7 +179,8 @@ class Map:
 class Work:
     """Blocks of a launch on one multiprocessor, ``resident`` of them at a time.
 
-    ``arguments`` are 64-bit words; ``shared_bytes`` is a block's, without what the system reserves.
+    ``arguments`` are 64-bit words; ``shared_bytes`` is a block's, without what the system reserves.  ``copy_costs`` are
+    those of a sector of each array for the copy engine, relative to one that no other block copies.
     """
 
     grid: Dims
@@ -188,6 +192,7 @@ class Work:
     arguments: tuple[int, ...]
     maps: tuple[Map, ...] = ()
     footprint: bool = False
+    copy_costs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -279,6 +284,7 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
     values = np.array([parameters[name] for name in PARAMETERS], np.float64)
     blocks = np.array(work.blocks, np.int64)
     arguments = np.array(work.arguments, np.uint64)
+    costs = np.array(work.copy_costs, np.float64)
     finished, issued = np.zeros(len(blocks)), np.zeros(length)
     waited = np.zeros((length, len(STALLS)))
     pieces = np.zeros((_MAX_PIECES if work.footprint else 1, 3), np.int64)
@@ -301,6 +307,8 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
         parameters=values.ctypes.data,
         instruction_limit=INSTRUCTION_LIMIT,
         footprint=int(work.footprint),
+        copy_costs=costs.ctypes.data,
+        array_count=len(costs),
     )
     result = _Result(
         finished=finished.ctypes.data,

@@ -18,6 +18,7 @@ from alexconv.predict.gpu import SECTOR, Gpu
 from alexconv.predict.native import Outcome
 
 BLOCKS = 60_000  # that are simulated, at most
+LINE = 128  # bytes
 FITS = 0.8  # of L2: what is smaller stays in it from one run to the next
 
 
@@ -40,6 +41,11 @@ class _Part:
     def size(self) -> int:
         """Bytes."""
         return int((self.ends - self.begins).sum())
+
+    @property
+    def lines(self) -> int:
+        """Lines of L2 that hold them."""
+        return int(((self.ends - 1) // LINE - self.begins // LINE + 1).sum())
 
     def same(self, other: "_Part") -> bool:
         """Whether both are the same bytes."""
@@ -64,6 +70,51 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
     if sum(nbytes[array] for array in touched) < FITS * room:
         return Traffic(0, 0)
     parts = _parts(one)
+    axes, shares = _movement(grid, parts, run)
+    sizes = {array: max(SECTOR, round(part.size * shares[array])) for array, part in parts.items()}
+    distinct = {array: sizes[array] * prod(grid[axis] for axis in axes[array]) for array in parts}
+    for array, size in distinct.items():
+        if size > nbytes.get(array, size):  # parts overlap more than neighbours show
+            sizes[array] = max(1, sizes[array] * nbytes[array] // size)
+            distinct[array] = nbytes[array]
+    if sum(distinct.values()) < FITS * room:
+        return Traffic(0, 0)
+    written = sum(size for array, size in distinct.items() if array in one.written)
+    read = {array: size for array, size in sizes.items() if array not in one.written}
+    missed = _missed(grid, read, axes, room) if sum(distinct[array] for array in read) > room else 0.0
+    return Traffic(missed, written)
+
+
+def lines_added_to(grid: Dims, one: Outcome, run: Callable[[int], Outcome], running: int) -> int:
+    """Lines of L2 to which ``running`` blocks, neighbours in the order of the grid, add or store."""
+    parts = {array: part for array, part in _parts(one).items() if array in one.written}
+    axes, _ = _movement(grid, parts, run)
+    total = prod(grid)
+    first = min(total // 2, total - running)
+    lines = 0
+    for array, part in parts.items():
+        places = {
+            tuple(place for axis, place in enumerate(_place(block, grid)) if axis in axes[array])
+            for block in range(first, first + running)
+        }
+        lines += len(places) * part.lines
+    return lines
+
+
+def shared_with(one: Outcome, other: Outcome) -> dict[int, float]:
+    """The share of the bytes of each array that one block touches and another one does too."""
+    parts, others = _parts(one), _parts(other)
+    return {array: 1 - part.new_share(others[array]) for array, part in parts.items() if array in others}
+
+
+def _place(block: int, grid: Dims) -> tuple[int, int, int]:
+    return block % grid[0], block // grid[0] % grid[1], block // grid[0] // grid[1]
+
+
+def _movement(
+    grid: Dims, parts: Mapping[int, _Part], run: Callable[[int], Outcome]
+) -> tuple[dict[int, list[int]], dict[int, float]]:
+    """The axes of the grid along which each array's part moves, and its share that is new to a neighbour."""
     axes: dict[int, list[int]] = {array: [] for array in parts}
     shares = dict.fromkeys(parts, 1.0)
     place = [size // 2 for size in grid]
@@ -78,18 +129,7 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
             if other and not part.same(other):
                 axes[array].append(axis)
                 shares[array] *= part.new_share(other)  # neighbours overlap: only what is new counts
-    sizes = {array: max(SECTOR, round(part.size * shares[array])) for array, part in parts.items()}
-    distinct = {array: sizes[array] * prod(grid[axis] for axis in axes[array]) for array in parts}
-    for array, size in distinct.items():
-        if size > nbytes.get(array, size):  # parts overlap more than neighbours show
-            sizes[array] = max(1, sizes[array] * nbytes[array] // size)
-            distinct[array] = nbytes[array]
-    if sum(distinct.values()) < FITS * room:
-        return Traffic(0, 0)
-    written = sum(size for array, size in distinct.items() if array in one.written)
-    read = {array: size for array, size in sizes.items() if array not in one.written}
-    missed = _missed(grid, read, axes, room) if sum(distinct[array] for array in read) > room else 0.0
-    return Traffic(missed, written)
+    return axes, shares
 
 
 def _parts(outcome: Outcome) -> dict[int, _Part]:
@@ -114,7 +154,7 @@ def _missed(grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], room:
     for number in range(runs):
         counting_run = number == runs - 1
         for block in range(followed):
-            place = (block % grid[0], block // grid[0] % grid[1], block // grid[0] // grid[1])
+            place = _place(block, grid)
             for array, size in sizes.items():
                 key = (array, *(place[axis] for axis in axes[array]))
                 if key in held:

@@ -287,7 +287,7 @@ def memory(bench: Bench) -> Record:
     for name in REDUCTIONS:
         threads = 132 * 4 * 512
         red[name] = {"seconds": bench.chip(name, 8 * MIB // 4, 200), "threads": threads * 200}
-    for kib in (8, 64, 1024):
+    for kib in (1, 2, 4, 8, 16, 64, 1024):
         for name in ("red_coalesced", "red_shifted"):
             seconds = bench.chip(name, kib * 1024 // 4, 200)
             red[f"{name} in {kib} KiB"] = {"seconds": seconds, "threads": 132 * 4 * 512 * 200}

@@ -64,6 +64,8 @@ struct Setup {
     const double* parameters;
     i64 instruction_limit;
     i64 footprint;  // whether to keep the sectors that the first block touches
+    const double* copy_costs;  // of a sector of each array for the copy engine, relative to one that no other block copies
+    i64 array_count;
 };
 
 struct Result {

@@ -11,6 +11,7 @@ inline void Multiprocessor::copy(Warp& w, const Instruction& i)
     const u32 barrier = uniform(w, to + 1) & SHARED_ADDRESS;
     const u64 address = u64(uniform(w, from)) | u64(uniform(w, from + 1)) << 32;
     i64 bytes = 0;
+    u64 source = address;
     if (i.op == OP_TMA_BULK) {
         constexpr i64 UNIT = 16;
         bytes = uniform(w, i.operands[2].number) * UNIT;
@@ -23,8 +24,11 @@ inline void Multiprocessor::copy(Warp& w, const Instruction& i)
         if (!map)
             throw Unsupported("a copy through a tensor map that the launch was not given");
         bytes = touch_box(*map, w, to + 2);
+        source = map->base;
     }
-    const double sectors = double(bytes) / SECTOR;
+    const i64 array = i64(source >> ARRAY_SHIFT) - 1;
+    const double cost = array < setup.array_count ? setup.copy_costs[array] : 1;
+    const double sectors = double(bytes) / SECTOR * cost;
     const double there = fetch(now, sectors * p(P_TMA_SECTOR)) + p(P_LATENCY_TMA);
     events.push({there, w.block, barrier, bytes});
 }
