@@ -44,7 +44,7 @@ _SUFFIXES = re.compile(r"\.(reuse|H0_H0|H1_H1|64|U32|F32)\b")
 _SCALE = re.compile(r"\.X(4|8|16)\b")
 _CONSTANT = re.compile(r"c\[(?P<bank>0x[0-9a-f]+)\]\s*\[(?P<inside>.*)\]")
 _GLOBAL = re.compile(r"desc\[UR\d+\]\s*(?P<inside>\[.*\])")
-_PRODUCT_OPERAND = re.compile(r"gdesc\[UR(?P<number>\d+|Z)\]")
+_PRODUCT_OPERAND = re.compile(r"gdesc\[UR(?P<number>\d+|Z)\](\.tnsp[AB])*")
 _HEX = re.compile(r"-?0x[0-9a-f]+")
 
 NO_REGISTER, NO_UNIFORM, ALWAYS = 255, 63, 7  # RZ, URZ, PT

@@ -39,6 +39,10 @@ class Gpu:
         """Clock of the multiprocessors in Hz."""
         return float(self["device.clock_hz"])
 
+    def clock_under(self, busy: float) -> float:
+        """The clock in Hz while tensor cores multiply by warpgroups for a share of the time: they draw much power."""
+        return self.clock_hz + min(1.0, busy) * (float(self["device.clock_of_products_hz"]) - self.clock_hz)
+
     @property
     def multiprocessors(self) -> int:
         """Number of multiprocessors."""
@@ -114,6 +118,7 @@ class Gpu:
             **{name: latency[name] for name in ("operands_read", "branch_taken", "block_start", "address")},
             **{name: rates[name] for name in ("hmma_f16", "hmma_tf32")},
             "l2_sectors": share,
+            "l2_sectors_of_one": memory["l2_sectors_per_cycle_of_one"],
             "dram_sectors": min(dram, memory["l2_sectors_per_cycle_of_one"]),
             "dram_read_share": dram_read_share,
             "dram_write_share": dram_write_share,
@@ -127,7 +132,6 @@ class Gpu:
             "block_interval": latency["block_interval_of_gpu"] * busy,
             "barrier_warp": latency["barrier_warp"],
             "hgmma_columns": rates["hgmma_columns_per_cycle"],
-            "hgmma_registers": rates["hgmma_registers_columns_per_cycle"],
             "tma_sector": memory["tma_sector"],
             "fill_sector": memory["fill_sector_cycles"],
             "copy_sectors": memory["copy_sectors_per_cycle"],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from math import ceil, fsum, isqrt, prod
+from math import ceil, fsum, isqrt, prod, sqrt
 from statistics import fmean
 
 from alexconv.compiling import nvcc
@@ -18,6 +18,7 @@ from alexconv.predict.opcodes import COMPILERS
 FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
 ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
 NEIGHBOURS = 1, 2, 3  # blocks after one, which run at the same time: do they copy the same?
+GOLDEN_RATIO = (sqrt(5) - 1) / 2
 TRIED = 12  # blocks of a small grid that are run alone, to see which have work
 WORKS = 0.2  # of the busiest block's instructions
 SCHEDULERS = 4  # of a multiprocessor
@@ -197,10 +198,9 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         costs = copy_costs(simulator, block.outcome, len(arrays))
         simulator = replace(simulator, work=replace(work, copy_costs=costs))
     outcome, simulated, cycles = steady_state(simulator, block, resident, dram)
-    clock = gpu.clock_hz
-    if kernel.has_products_of_warpgroups:  # which draw so much power that the clock falls
-        busy = outcome.counters["pipe_tensor"] * simulator.total / simulated / gpu.multiprocessors / cycles / SCHEDULERS
-        clock += min(1.0, busy) * (gpu["device.clock_of_products_hz"] - clock)
+    scale = (block.busy if simulator.total <= gpu.multiprocessors else simulator.total) / simulated
+    busy = outcome.counters["pipe_tensor"] * scale / gpu.multiprocessors / cycles / SCHEDULERS
+    clock = gpu.clock_under(busy) if kernel.has_products_of_warpgroups else gpu.clock_hz
     seconds = max(cycles / clock, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
     blocks_per_multiprocessor = simulator.total / gpu.multiprocessors
     return Prediction(
@@ -208,7 +208,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         seconds=seconds,
         overhead=0.0,
         dram_bytes=(dram.read, dram.written),
-        utilisation=utilisation(outcome, simulator.total / simulated, seconds, dram, gpu),
+        utilisation=utilisation(outcome, scale, seconds, dram, gpu),
         resident=resident,
         occupancy=resident * ceil(prod(launch.block) / WARP) / gpu["occupancy.warps"],
         blocks_per_multiprocessor=blocks_per_multiprocessor,
@@ -307,8 +307,13 @@ def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
 
 
 def few(total: int, multiprocessors: int) -> set[int]:
-    """Blocks spread over a small grid; the first and the last of one with more blocks than multiprocessors."""
-    return set(range(0, total, max(1, total // TRIED))) if total <= multiprocessors else {0, total - 1}
+    """Blocks spread over a small grid; the first and the last of one with more blocks than multiprocessors.
+
+    The golden ratio spreads them over the blocks of each tile too: the last that arrives there adds the others' sums.
+    """
+    if total > multiprocessors:
+        return {0, total - 1}
+    return {int(total * (number * GOLDEN_RATIO % 1)) for number in range(TRIED)} if total > TRIED else set(range(total))
 
 
 def middle(grid: Dims) -> int:
@@ -367,7 +372,7 @@ def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[lis
 
 
 def utilisation(outcome: Outcome, scale: float, seconds: float, dram: traffic.Traffic, gpu: Gpu) -> dict[str, float]:
-    """The share of the launch's time that each unit works; ``scale`` is all blocks over those simulated."""
+    """The share of the launch's time that each unit works; ``scale`` is all blocks with work over those simulated."""
     counters = outcome.counters
     cycles = seconds * gpu.clock_hz
     on_one = scale / gpu.multiprocessors  # a multiprocessor's share of all blocks over those simulated

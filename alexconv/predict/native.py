@@ -53,7 +53,6 @@ PARAMETERS = (
     "latency_tma",  # of a copy, beyond L2's
     "latency_hgmma",  # from a product's end to its accumulators
     "hgmma_columns",  # of a warpgroup's product in a cycle: K = 16 of fp16, 8 of tf32
-    "hgmma_registers",  # the same with the first factor in registers
     "tma_sector",  # cost at L2 of a copy's sector, relative to a load's
     "operands_read",
     "branch_taken",
@@ -62,6 +61,7 @@ PARAMETERS = (
     "barrier_warp",  # for each warp that arrives at a barrier
     "port",  # of one scheduler's port, for a turn at L1 and shared memory
     "l2_sectors",  # that a multiprocessor gets in a cycle
+    "l2_sectors_of_one",  # where it has L2 to itself
     "dram_sectors",
     "dram_read_share",  # of sectors read from L2
     "dram_write_share",  # of sectors written to L2

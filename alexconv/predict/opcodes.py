@@ -52,7 +52,7 @@ IGNORED = frozenset(
         *("NTZ", "DIV", "COLLECTIVE", "VIEW", "ASYNC", "S", "G", "PHASECHK", "TRYWAIT", "EXCH", "ARRIVE", "DEPBAR"),
         *("DEALLOC", "TRY_ALLOC", "CTAPOOL", "3D", "4D", "5D", "2D", "RCP", "EX2", "LG2", "RSQ", "SQRT", "RCP64H"),
         *("PF", "M88", "MT88", "2", "4", "T", "F", "B1", "B2", "B3", "DEFER", "SAT", "EXTRACT", "OCP"),
-        *("CONV", "RECONVERGENT", "RELIABLE", "CLEAR", "2A", "LO"),
+        *("ZFILL", "CONV", "RECONVERGENT", "RELIABLE", "CLEAR", "2A", "LO"),
     }
 )
 

@@ -45,6 +45,12 @@ def test_addresses_are_sums(text, expected):
     assert (place.number, place.uniform, place.scale, place.value) == expected
 
 
+def test_transposed_factors_of_a_product_have_their_descriptor_s_register():
+    product = one("HGMMA.64x192x16.F32 R24, gdesc[UR16].tnspA.tnspB, RZ, !UPT, gsb0")
+    assert (product.operands[1].kind, product.operands[1].number) == ("G", 16)
+    assert native.table([product]).shape[0] == 1
+
+
 def test_float_immediates_become_bits_of_their_type():
     assert one("FADD R2, R2, 1").operands[2].value == 0x3F800000
     assert one("HFMA2.MMA R2, -RZ, RZ, 1, 0").operands[3].value == 0x3C00
@@ -137,6 +143,7 @@ def test_a_gpu_like_another_differs_only_where_its_file_says():
     assert differing == {
         *(f"device.{name}" for name in ("multiprocessors", "clock_hz", "memory_bytes", "l2_bytes")),
         *("device.dram_bytes_per_s", "device.dram_write_bytes_per_s", "memory.l2_sectors_per_cycle"),
+        *(f"memory.{what}_cycles" for what in ("store_line", "store_sector", "partial_sector", "reduction_sector")),
         *(f"peaks.{name}" for name in other.peaks),
     }
 
@@ -148,7 +155,7 @@ def issued(*lines: str, threads: int = 64) -> list[float]:
     found = kernels(".text.made_up:\n" + text)["made_up"]
     table, chip = native.table(found), gpu.load("h200")
     work = native.Work((1, 1, 1), (threads, 1, 1), 0, 1, 1 << 17, (0,), ())
-    return native.simulate(table, native.registers_of(found), work, chip.parameters(1, 0, 0)).issued.tolist()
+    return native.simulate(table, native.registers_of(found), work, chip.parameters(1, 0, 0, 1)).issued.tolist()
 
 
 def test_one_lane_at_a_barrier_counts_for_its_warp():

@@ -156,8 +156,7 @@ inline double Multiprocessor::multiply(int q, const Instruction& i)
 
 inline void Multiprocessor::multiply_together(Warp& w, const Instruction& i, int q)
 {
-    const bool from_registers = i.operands[1].kind == REGISTER;  // the first factor
-    const double cycles = double(i.bytes) / p(from_registers ? P_HGMMA_REGISTERS : P_HGMMA_COLUMNS);
+    const double cycles = double(i.bytes) / p(P_HGMMA_COLUMNS);
     tensor_free[q] = std::max(now, tensor_free[q]) + cycles;
     count[C_PIPE_FIRST + PIPE_TENSOR] += cycles;
     w.product = tensor_free[q] + p(P_LATENCY_HGMMA);

@@ -130,6 +130,7 @@ struct Block {
     std::unordered_map<u32, Mbarrier> mbarriers;
     int live;
     int arrived[BARRIERS];
+    double blocks_of_tile = 1;  // once it has arrived as the last of them, and the others have ended
 };
 
 struct Unsupported : std::runtime_error {

@@ -172,8 +172,9 @@ private:
     void remember(const Access& a, const Instruction& i);
     double load(Warp& w, const Instruction& i, const Access& a, u32 mask, int q);
 
-    // Sectors from L2, a share of them from device memory; returns when the last has arrived.
-    double fetch(double time, double sectors);
+    // Sectors from L2, a share of them from device memory; returns when the last has arrived.  Where only one block in
+    // `fewer` still reads, it gets so much more of L2's rate.
+    double fetch(double time, double sectors, double fewer = 1);
 
     // Stores and reductions into L2; a long queue there stalls the multiprocessor.
     void to_l2(double time, double cycles, double sectors);

@@ -199,7 +199,7 @@ inline double Multiprocessor::load(Warp& w, const Instruction& i, const Access& 
         }
     }
     if (missing) {
-        const double there = fetch(served, missing);
+        const double there = fetch(served, missing, w.block->blocks_of_tile);
         lsu_free += missing * p(P_FILL_SECTOR);  // fills use L1's data path too
         lsu_busy += missing * p(P_FILL_SECTOR);
         if (!bypass)
@@ -215,10 +215,10 @@ inline double Multiprocessor::load(Warp& w, const Instruction& i, const Access& 
     return done;
 }
 
-inline double Multiprocessor::fetch(double time, double sectors)
+inline double Multiprocessor::fetch(double time, double sectors, double fewer)
 {
     const double begin = std::max(time, l2_free);
-    l2_free = begin + sectors / p(P_L2_SECTORS);
+    l2_free = begin + sectors / std::min(p(P_L2_SECTORS_OF_ONE), p(P_L2_SECTORS) * fewer);
     count[C_L2_READS] += sectors;
     double there = l2_free + p(P_LATENCY_L2);
     dram_share += sectors * p(P_DRAM_READ_SHARE);
@@ -287,6 +287,8 @@ inline Lanes Multiprocessor::counted(Warp& w, const Instruction& i)
     for (int l = 0; l < LANES; l++) {
         const u32 arrival = u32(w.block->number % (i64(last[l]) + 1));
         before.v[l] = arrival ? arrival - 1 : last[l];
+        if (arrival && arrival == last[l])
+            w.block->blocks_of_tile = double(last[l]) + 1;
     }
     return before;
 }
