@@ -43,7 +43,7 @@ MODULE = "alexconv.cards"
 TYPE = "card"
 DEFAULT_OUT = Path("study/cards.jsonl")
 GENERATIONS = "t4,a100,rtx3090,rtx4090,h100,b200,rtx5090"  # one of each compute capability
-USUAL_LAYERS, USUAL_BATCH, CHECKED_BATCH = "3", 128, 1
+USUAL_LAYER, OTHER_LAYER, USUAL_BATCH, CHECKED_BATCH = 3, 1, 128, 1
 RIGHT = "right"
 PARTS = ("compile", "check", "predict")
 
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add_own(options)
-    options.set_defaults(layers=USUAL_LAYERS)
+    options.set_defaults(layers=None)
     return options
 
 
@@ -154,7 +154,12 @@ def predicted(prediction: PointPrediction) -> Record:
 
 
 def card_points(options: argparse.Namespace, ladder: Ladder) -> Iterator[tuple[Gpu, Point]]:
-    """The GPUs' points in the order of the ladder, so that each rung is compiled for all of them in turn."""
+    """The GPUs' points in the order of the ladder, so that each rung is compiled for all of them in turn.
+
+    Without --layers: of layer 3, and of layer 1 for rungs that no GPU can run on layer 3.
+    """
+    options.layers = options.layers or f"{USUAL_LAYER},{OTHER_LAYER}"
+    usual = options.layers == f"{USUAL_LAYER},{OTHER_LAYER}"
     chosen = parse_constants(options.set, ladder)
     lists = []
     for name in options.gpu.split(","):
@@ -164,7 +169,20 @@ def card_points(options: argparse.Namespace, ladder: Ladder) -> Iterator[tuple[G
     by_place: dict[tuple[str, int, int], list[tuple[Gpu, Point]]] = {}
     for card, point in (pair for pairs in lists for pair in pairs):
         by_place.setdefault((point.entry.name, point.layer, point.N), []).append((card, point))
-    return (pair for pairs in by_place.values() for pair in pairs)
+    suits = {place: any(map(suited, pairs)) for place, pairs in by_place.items()}
+    return (
+        pair
+        for (name, layer, N), pairs in by_place.items()
+        if not (usual and layer == OTHER_LAYER) or (suits[name, layer, N] and not suits[name, USUAL_LAYER, N])
+        for pair in pairs
+    )
+
+
+def suited(pair: tuple[Gpu, Point]) -> bool:
+    """Whether the GPU can run the point's rung, by the ladder alone."""
+    card, point = pair
+    bound = point.bound(card.device)
+    return unsuited(bound.rung, bound, card) is None
 
 
 def parts_named(text: str) -> list[str]:

@@ -8,17 +8,22 @@ from statistics import median
 from typing import Any
 
 from alexconv.kernels.ladder import RUNGS
+from alexconv.precisions import PEER_CLASSES
 from alexconv.predict import gpu
 from alexconv.predict.accuracy import measured_points, median_ms, predictions_in
 from alexconv.predict.gpu import Gpu
 from alexconv.records.store import Record, Records, read
+from alexconv.reports.card import sections
 from alexconv.reports.comparison import SUSTAINED
-from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.elements import Cell, Faster, Table, markdown_table
+from alexconv.reports.library import mean, ratio
+from alexconv.reports.measurements import measurements
 from alexconv.reports.trust import headline
 
 GIGA, TERA, MEBI = 1e9, 1e12, 2**20
 N, FURTHEST, LOADED_LAYER = 128, 15, 2  # images, rows and a layer of the tables of two GPUs
 MEGABYTES = " MiB"
+H100 = Path("h100")
 # What h100.toml's rules said before an H100 was measured, of the parts of microbenchmarks.py on memory.
 RULES = {
     ("read", "32"): "1: the multiprocessors' ports limit reads of L2",
@@ -42,6 +47,8 @@ def parts(results: Path) -> dict[str, str]:
         "families": by_family(beside, N),
         "furthest": furthest(beside, N),
         "memory": memory(results / "microbenchmarks" / "h200.jsonl", results / "h100" / "memory.jsonl"),
+        "own": own(results),
+        "library": library(results),
         "loaded": loaded(results / "h200-frontier-sustained.jsonl", results / "h100" / "frontier-sustained.jsonl"),
     }
     cudnn = headline([results / "h200-frontier.jsonl"], [results / "h100" / "frontier.jsonl"])
@@ -175,6 +182,37 @@ def _microbenchmarks(file: Path) -> Record:
 def _seconds(figure: Any) -> float:
     """A kernel's seconds, or those of a byte where its rate is on record."""
     return float(figure["seconds"]) if isinstance(figure, dict) else 1 / float(figure)
+
+
+def own(results: Path) -> Iterator[str]:
+    """What the report's page "This card" says of an H100: how far it is from its own prediction and roofline."""
+    files = (H100 / "main-job.jsonl", H100 / "ceilings.jsonl", Path("predicted", "h100.jsonl"))
+    (section,) = sections(measurements(read([results / file for file in files])))
+    yield section.text
+    yield ""
+    for item in section.items:
+        if isinstance(item, Table):
+            yield from markdown_table(item.columns, item.rows)
+
+
+def library(results: Path) -> Iterator[str]:
+    """The library's layers of AlexNet on both: how much faster than cuDNN's faster layout, the geometric mean."""
+    rows: list[tuple[Cell, ...]] = []
+    for precision in PEER_CLASSES:
+        files = results / "library" / f"h200-{precision}.jsonl", results / H100 / f"library-{precision}.jsonl"
+        pair = [_library_layers(file) for file in files]
+        shared = [key for key in pair[0] if key in pair[1]]
+        for batch in sorted({key[1] for key in shared}):
+            ratios = [[ratio(layers[key]) for key in shared if key[1] == batch] for layers in pair]
+            known = [[value for value in of_card if value is not None] for of_card in ratios]
+            rows.append((precision, batch, len(known[0]), *(Faster(1 / mean(of_card)) for of_card in known)))
+    columns = ("class", "N", "layers", "H200, over cuDNN", "H100, over cuDNN")
+    return iter(markdown_table(columns, rows))
+
+
+def _library_layers(file: Path) -> dict[tuple[int, int], Record]:
+    headers = (header for header in read([file]).headers.values() if header["type"] == "library-layer")
+    return {(record["layer"], record["N"]): record for record in headers if record["workload"] == "alexnet"}
 
 
 def loaded(first: Path, second: Path) -> Iterator[str]:

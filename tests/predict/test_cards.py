@@ -11,8 +11,9 @@ from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS
 from alexconv.kernels.problem import Problem
+from alexconv.precisions import PEER_CLASSES
 from alexconv.predict import gpu, model
 from alexconv.predict.predictions import KernelCache
 from alexconv.records.store import RecordFile, read
@@ -89,6 +90,21 @@ def test_the_matrix_resumes_and_shows_what_does_not_apply(tmp_path, capsys):
     }
 
 
+def test_rungs_that_no_gpu_runs_on_layer_3_are_those_of_layer_1():
+    options = cards.parser().parse_args(["--gpu", "t4,h100", "--rungs", "wgmma-window-half,igemm,direct-groups"])
+    places = [(point.entry.name, point.layer) for _, point in cards.card_points(options, ALL_DIRECTIONS)]
+    window = [("wgmma-window-half", layer) for layer in (3, 3, 1, 1)]
+    assert sorted(places) == sorted([*window, ("igemm", 3), ("igemm", 3), ("direct-groups", 3), ("direct-groups", 3)])
+
+
+def test_the_matrix_has_the_gradients_rungs_too():
+    options = cards.parser().parse_args(["--gpu", "t4", "--rungs", "mma"])
+    directions = {point.direction for _, point in cards.card_points(options, ALL_DIRECTIONS)}
+    assert directions == {"forward"}
+    options = cards.parser().parse_args(["--gpu", "t4"])
+    assert {point.direction for _, point in cards.card_points(options, ALL_DIRECTIONS)} == {"forward", "dgrad", "wgrad"}
+
+
 def test_parts_of_the_matrix_are_named(tmp_path, capsys):
     assert cards.main(["--parts", "compile,sell", "--out", str(tmp_path / "cards.jsonl")]) == 2
     assert "unknown part 'sell': choose from compile, check, predict" in capsys.readouterr().err
@@ -119,6 +135,18 @@ def test_two_gpus_are_compared_by_the_points_that_both_have(tmp_path):
     assert list(tables.furthest(points, 128))[-1] == "| direct | 3 | 2 | 3 | 1.50 | 1.25 | L2 |"
 
 
+def test_the_library_s_layers_on_two_gpus_are_compared_by_class_and_batch(tmp_path):
+    for folder, name, ours in (("library", "h200", 1.0), ("h100", "library", 2.0)):
+        for precision in PEER_CLASSES:
+            file = f"{name}-{precision}.jsonl"
+            graph = {"alexconv-nchw": ours, "alexconv-nhwc": 9.0, "cudnn-nchw": 4.0}
+            layer = {"workload": "alexnet", "layer": 3, "N": 128, "precision": precision, "graph_ms": graph}
+            RecordFile(tmp_path / folder / file).header("library-layer", layer)
+    rows = list(tables.library(tmp_path))
+    assert len(rows) == 2 + len(PEER_CLASSES)
+    assert rows[-1].endswith("| 128 | 1 | 4.00× faster | 2.00× faster |")
+
+
 def test_the_page_has_a_row_for_each_gpu():
     assert len(list(tables.gpus())) == len(gpu.names()) + 2
 
@@ -129,16 +157,17 @@ def test_the_matrix_has_a_row_for_each_rung_and_a_column_for_each_gpu(tmp_path):
         "point": {"rung": "mma-half", "layer": 3, "N": 128},
         "status": "suited",
         "reason": None,
-        "launches": [{"registers": 40, "local_bytes": 8}],
+        "launches": [{"registers": 40, "local_bytes": 8, "static_shared_bytes": 0, "dynamic_shared_bytes": 32768}],
         "checked": "right",
+        "ms": 1.25,
     }
     missing = {**suited, "gpu": "h100", "status": "unsuited", "reason": "not its shape", "launches": []}
     file = RecordFile(tmp_path / card_matrix.FILE)
     for header in (suited, missing):
         file.header("card", header)
     page = card_matrix.parts(tmp_path)
-    assert page["matrix"].splitlines()[-1] == "| mma-half | 3 | 40 | - |"
-    assert "| Tesla T4 | sm_75 | 1 of 1 | 1 | 1 | 1 of 1 |" in page["summary"]
+    assert page["matrix"].splitlines()[-1] == "| mma-half | 3 | 40 / 1.25 | - |"
+    assert "| Tesla T4 | sm_75 | 1 of 1 | 1 | 1 | 1 of 1 | 1 of 1 | 32 of 64 |" in page["summary"]
     assert "| not its shape | mma-half | h100 |" in page["reasons"]
     assert page["local"].splitlines()[-1] == "| mma-half | 3 | 8 | - |"
 
