@@ -5,7 +5,7 @@ A rung's file compiled with ``DYNAMIC_SHAPE`` takes a layer's sizes from an arra
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Dynamic:
     groups: whether the builds take layers with groups.
     """
 
-    builds: tuple[Mapping[str, int], ...]
+    builds: tuple[Mapping[str, int], ...] = field(hash=False)  # a rung, and so a point, is hashed; a mapping cannot be
     rest: Callable[[Problem], Iterable[Mapping[str, int]]] = lambda p: ({},)
     variants: tuple[Number, ...] = ()
     numbers: tuple[Number, ...] = ()

@@ -73,6 +73,10 @@ def test_the_ladder_is_read_only(table):
         del table[next(iter(table))]
 
 
+def test_a_rung_can_be_hashed_as_points_are():
+    assert len({hash(rung) for rung in ALL_DIRECTIONS}) == len(ALL_DIRECTIONS)
+
+
 def test_names_and_aliases_are_unique():
     rungs, aliases = ALL_DIRECTIONS.named, ALL_DIRECTIONS.aliases
     names = [*rungs, *aliases, *TRANSFER_ALIASES]
