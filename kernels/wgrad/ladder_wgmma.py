@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import ceil, prod
 
-from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.times import Time, multiplying
@@ -17,7 +17,7 @@ from alexconv.kernels.wgmma.ladder import (
     beyond_map,
     tiles_grid,
 )
-from alexconv.kernels.wgrad.ladder import weights_block, weights_grid
+from alexconv.kernels.wgrad.ladder import weights_block
 from alexconv.shapes import WGRAD, Conv
 
 PLANE_VALUES = 64  # filters, or taps, in a row of 128 bytes
@@ -25,7 +25,8 @@ ROW_BYTES = PLANE_VALUES * HALF
 THREADS = 256  # of a preparation's block
 TILE_CHANNELS, PLANE_TILE = 64, 64  # of a block that scales floats
 PITCH = TILE_CHANNELS + 2  # of a pixel there
-OUTLIER_PARTS = 8  # blocks that convert a channel again
+CHECK_THREADS, CHECKED = 1024, 32  # threads and channels of a block that looks for outliers
+LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tiles have the same number
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
 RATE, RATES = 1150.0, {1: 820.0, 2: 460.0}  # multiply-adds per cycle on an H100: of halves, of floats by their terms
 STAGES, MOST_STAGES = (2, 3, 4, 5, 6, 7, 8), 4
@@ -67,6 +68,16 @@ def tiles(p: Problem, in_place: bool) -> int:
     count, taps = runs(p.conv, in_place)
     units = count * ceil(taps / p["UNIT_TAPS"])
     return ceil(p.conv.M / (p["CLUSTER"] * p["TILE_FILTERS"])) * ceil(units / p["UNITS"])
+
+
+def aligned_blocks(p: Problem, in_place: bool) -> int:
+    """A block for each multiprocessor, or a few less: the same number for each tile.
+
+    Blocks of different tiles are then at the same pixels at the same time, which come from the L2 cache.
+    """
+    of_clusters, count = p.device.multiprocessors // p["CLUSTER"], tiles(p, in_place)
+    aligned = of_clusters // count * count
+    return (aligned if aligned >= LEAST_ALIGNED * of_clusters else of_clusters) * p["CLUSTER"]
 
 
 def planes(p: Problem) -> int:
@@ -129,7 +140,7 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
         Constant(
             "GRID_BLOCKS",
             "blocks of the grid, which share the tiles' stages",
-            lambda p: p.device.multiprocessors // p["CLUSTER"] * p["CLUSTER"],
+            lambda p: aligned_blocks(p, in_place),
         ),
     )
 
@@ -166,6 +177,16 @@ def gradient_map(name: str, array: str) -> TensorMap:
     return TensorMap(name, array, dims, strides, lambda p: (PLANE_VALUES, p["TILE_PIXELS"], 1))
 
 
+def reduced_c(conv: Conv) -> int:
+    """Channels of a block of the reduction."""
+    return 64 if 64 * conv.R * conv.S * FLOAT <= PORTABLE_SHARED else 8
+
+
+def reduced_bytes(conv: Conv) -> int:
+    """Shared memory of a block of the reduction: its weights."""
+    return reduced_c(conv) * conv.R * conv.S * FLOAT
+
+
 def multiply(terms: int, *maps: str) -> Launch:
     """The launch of the product."""
     return Launch(
@@ -180,7 +201,14 @@ def multiply(terms: int, *maps: str) -> Launch:
 
 def reduce_fragments(*args: str) -> Launch:
     """The launch that adds the fragments of each weight."""
-    return Launch("reduce_fragments", ("partial", *args, BATCH), weights_grid, weights_block, pdl=True)
+    return Launch(
+        "reduce_fragments",
+        ("partial", *args, BATCH),
+        lambda p: (ceil(p.conv.C / reduced_c(p.conv)), p.conv.M, 1),
+        weights_block,
+        lambda p: reduced_bytes(p.conv),
+        pdl=True,
+    )
 
 
 def time_of(rate: float, in_place: bool, *scratch: Array) -> Time:
@@ -221,6 +249,8 @@ def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str
             return f"a tile of {p['TILE_FILTERS']} x {tile_taps(p)}: registers hold {128 * MOST_TAPS} sums"
         if p["GRID_BLOCKS"] % p["CLUSTER"]:
             return f"{p['GRID_BLOCKS']} blocks are no whole clusters of {p['CLUSTER']}"
+        if reduced_bytes(conv) > PORTABLE_SHARED:
+            return f"a filter of {conv.R} x {conv.S} taps is too large for the reduction"
         return beyond_shared(p.device, "a block needs", pipeline_bytes(p, terms))
 
     return reason
@@ -301,8 +331,9 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
             Launch(
                 "prepare_outliers",
                 ("x", "dy", *magnitudes, *exponents, *of_x, *of_dy, BATCH),
-                lambda p: (input_c(p.conv) + gradient_c(p.conv), OUTLIER_PARTS, 1),
-                flat_block,
+                lambda p: (ceil(input_c(p.conv) / CHECKED) + ceil(gradient_c(p.conv) / CHECKED), 1, 1),
+                lambda p: (CHECK_THREADS, 1, 1),
+                lambda p: CHECK_THREADS // CHECKED * (CHECKED + 1) * FLOAT,
                 pdl=True,
             ),
             multiply(terms, *input_maps, *gradient_maps),
@@ -323,6 +354,29 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
         exact_capability=True,
         tensor_factors="fp16",
         products=3 if terms == 2 else 1,
+    )
+
+
+# ---- fp16, blocked ---------------------------------------------------------------------------------------------------
+
+BLOCK_PIXELS = 64  # of a block that blocks fp16
+
+
+def blocked_grid(p: Problem) -> Dims:
+    """A block for each BLOCK_PIXELS pixels of a row of a blocked plane."""
+    _, H, W, _, _ = blocked(p.conv, in_place=False)
+    return ceil(W / BLOCK_PIXELS), H, p.N
+
+
+def blocked_bytes(conv: Conv) -> int:
+    """Shared memory of such a block: the rows of its pixels."""
+    return side(conv, in_place=False) ** 2 * BLOCK_PIXELS * conv.C * HALF
+
+
+def refuses_blocked(p: Problem) -> str | None:
+    """Why fp16 cannot be blocked, or the product not computed."""
+    return refuses(1, in_place=False, halves=True)(p) or beyond_shared(
+        p.device, "a row of blocked pixels needs", blocked_bytes(p.conv)
     )
 
 
@@ -358,9 +412,10 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         launches=(
             Launch(
                 "prepare_input",
-                ("x", "pixels", BATCH),
-                lambda p: (ceil(input_pixels(p.conv) * input_c(p.conv) // CHUNK / THREADS), 1, p.N),
+                ("x", "pixels"),
+                blocked_grid,
                 flat_block,
+                lambda p: blocked_bytes(p.conv),
             ),
             multiply(1, "input_map", "gradient_map"),
             reduce_fragments("dw"),
@@ -369,7 +424,7 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         scratch=(pixels("pixels"), partial(in_place=False)),
         time=time_of(RATE, False, pixels("pixels")),
         maps=(input_map("input_map", "pixels", in_place=False), gradient_map("gradient_map", "dy")),
-        refuses=refuses(1, in_place=False, halves=True),
+        refuses=refuses_blocked,
         takes=("padding", "stride pairs", "dilation"),
         direction=WGRAD,
         precision="fp16",

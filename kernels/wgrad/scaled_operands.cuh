@@ -19,7 +19,7 @@
 constexpr unsigned LEAST_STRONG = 0x3c00, MOST_USUAL = 0x7800;  // scaled magnitudes, as fp16 bits: 1 and 2^15
 constexpr int TILE_CHANNELS = 64, PLANE_TILE = 64;              // channels and pixels of a block
 constexpr int PITCH = TILE_CHANNELS + 2;  // an odd number of words: no bank conflicts
-constexpr int OUTLIER_PARTS = 8;          // blocks that convert a channel again
+constexpr int CHECK_THREADS = 1024, CHECKED = LANES, SHARERS = CHECK_THREADS / CHECKED;            // threads and channels of a block that looks for outliers
 
 // Whether every tap multiplies row h of x, and of dy row e; for columns alike.
 __device__ __forceinline__ bool every_tap_reads(int h, int taps, int dilation, int stride, int padding, int outputs)
@@ -179,23 +179,33 @@ private:
     }
 
 public:
-    // Block (channel, part, 0) finds the exponent of a channel, and converts its part of the channel again if that is
-    // not the usual one.
-    __device__ __forceinline__ void check_channel(int channel, long long N) const
+    // Finds the exponents of the CHECKED channels from `first` on, and converts those again that the usual one does not
+    // suit.  A thread looks at one channel of every 32nd tile.
+    __device__ __forceinline__ void check_channels(int first, long long N) const
     {
+        using OfChannels = unsigned[CHECKED + 1];   // padded: threads of a warp read a column
+        DYNAMIC_SHARED(OfChannels, of_sharers);  // [SHARERS]
+        const int own = threadIdx.x % CHECKED, sharer = threadIdx.x / CHECKED, channel = first + own;
         unsigned largest = 0, common = 0;
-        for (long long i = threadIdx.x; i < N * TILES_OF_PLANE; i += BLOCK_THREADS) {
-            const unsigned of_tile = magnitudes[i * Planes::CHANNELS + channel];
-            largest = max(largest, of_tile & 0xffff);
-            common = max(common, of_tile >> 16);
+        if (channel < Planes::CHANNELS) {
+#pragma unroll 8
+            for (long long i = sharer; i < N * TILES_OF_PLANE; i += SHARERS) {
+                const unsigned of_tile = magnitudes[i * Planes::CHANNELS + channel];
+                largest = max(largest, of_tile & 0xffff);
+                common = max(common, of_tile >> 16);
+            }
         }
-        largest = of_block(largest);
-        common = of_block(common);
-        int exponent = USUAL_EXPONENT;
+        of_sharers[sharer][own] = largest | common << 16;
+        __syncthreads();  // all threads have stored what they have found
         // Values that the usual power makes zero, all of them, are found too: no strong one is seen, unless all are
         // zero.
-        if (largest >= MOST_USUAL || common < LEAST_STRONG) exponent = convert_again(channel, N);
-        if (threadIdx.x == 0 && blockIdx.y == 0) exponents[channel] = exponent;
+        for (int i = 0; i < CHECKED && first + i < Planes::CHANNELS; ++i) {
+            const unsigned of_sharer = of_sharers[threadIdx.x % SHARERS][i];
+            const bool beyond = (of_sharer & 0xffff) >= MOST_USUAL, strong = of_sharer >> 16 >= LEAST_STRONG;
+            const bool suits = !__syncthreads_or(beyond) && __syncthreads_or(strong);
+            const int exponent = suits ? USUAL_EXPONENT : convert_again(first + i, N);
+            if (threadIdx.x == 0) exponents[first + i] = exponent;
+        }
     }
 
 private:
@@ -203,14 +213,14 @@ private:
     static __device__ __forceinline__ unsigned of_block(unsigned mine)
     {
         __syncthreads();  // all threads have read what an earlier call left in shared memory
-        return seen_in_block<BLOCK_THREADS>({mine, false, false}).largest;
+        return seen_in_block<CHECK_THREADS>({mine, false, false}).largest;
     }
 
     __device__ __forceinline__ int convert_again(int channel, long long N) const
     {
         unsigned largest = 0, common = 0;
         for (long long n = 0; n < N; ++n)
-            for (int pixel = threadIdx.x; pixel < PIXELS_OF_PLANE; pixel += BLOCK_THREADS) {
+            for (int pixel = threadIdx.x; pixel < PIXELS_OF_PLANE; pixel += CHECK_THREADS) {
                 const int row = pixel / Planes::COLUMNS, column = pixel % Planes::COLUMNS;
                 const unsigned bits = magnitude(Planes::value(values, int(n), channel, row, column));
                 largest = max(largest, bits);
@@ -221,8 +231,8 @@ private:
         if (largest >= INFINITE) return NO_EXPONENT;
         const int exponent = best_exponent(largest);
         const float power = power_of_two(exponent);
-        for (long long n = blockIdx.y; n < N; n += OUTLIER_PARTS)
-            for (int pixel = threadIdx.x; pixel < PIXELS_OF_PLANE; pixel += BLOCK_THREADS) {
+        for (long long n = 0; n < N; ++n)
+            for (int pixel = threadIdx.x; pixel < PIXELS_OF_PLANE; pixel += CHECK_THREADS) {
                 const int row = pixel / Planes::COLUMNS, column = pixel % Planes::COLUMNS;
                 __half halves[TERMS];
                 split<TERMS>(Planes::value(values, int(n), channel, row, column) * power, halves);
@@ -248,12 +258,16 @@ __device__ __forceinline__ void prepare_tile(const Inputs& inputs, const Gradien
         gradients.write_tile(blockIdx.x - Inputs::BLOCKS, blockIdx.z, tile_memory);
 }
 
-__device__ __forceinline__ void prepare_channel(const Inputs& inputs, const Gradients& gradients, long long N)
+// Block i has the i-th CHECKED channels: of x, or of dy.
+constexpr int INPUT_CHECKS = (InputPlanes::CHANNELS + CHECKED - 1) / CHECKED;
+constexpr int GRADIENT_CHECKS = (GradientPlanes::CHANNELS + CHECKED - 1) / CHECKED;
+
+__device__ __forceinline__ void check_operands(const Inputs& inputs, const Gradients& gradients, long long N)
 {
-    if (blockIdx.x < InputPlanes::CHANNELS)
-        inputs.check_channel(blockIdx.x, N);
+    if (blockIdx.x < INPUT_CHECKS)
+        inputs.check_channels(blockIdx.x * CHECKED, N);
     else
-        gradients.check_channel(blockIdx.x - InputPlanes::CHANNELS, N);
+        gradients.check_channels((blockIdx.x - INPUT_CHECKS) * CHECKED, N);
 }
 
 // A weight whose channel or filter has no exponent: image by image, from the floats.
@@ -282,26 +296,21 @@ extern "C" __global__ void __launch_bounds__(REDUCTION_THREADS)
                      float* __restrict__ dw,                        // [M][C][R][S]
                      long long N)
 {
-    wait_for_primary_launches();  // which write the partial sums
-    const int number = blockIdx.x * REDUCTION_THREADS + threadIdx.x;
-    if (number >= WEIGHTS) return;
-    const Weight weight(number);
-    const Place place(weight);
-    const int of_input = input_exponents[place.channel()], of_gradient = gradient_exponents[weight.m];
-    if (of_input == NO_EXPONENT || of_gradient == NO_EXPONENT) {
-        dw[number] = sum_in_floats(x, dy, weight, N);
-    } else {
+    reduce_stream(partial, dw, N, [&](float sum, const Weight& weight, const Place& place) {
+        const int of_input = input_exponents[place.channel()], of_gradient = gradient_exponents[weight.m];
+        if (of_input == NO_EXPONENT || of_gradient == NO_EXPONENT) return sum_in_floats(x, dy, weight, N);
         // One power in two halves, the other's between them: no product leaves a float's range unless the weight does.
         const float first = power_of_two(-of_input / 2), second = power_of_two(-of_input - -of_input / 2);
-        dw[number] = stream_sum(partial, weight.m, place, N) * first * power_of_two(-of_gradient) * second;
-    }
+        return sum * first * power_of_two(-of_gradient) * second;
+    });
 }
 
 ASSERT_BLOCK(PREPARE, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE, Inputs::BLOCKS + Gradients::BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(PREPARE, TERMS * PLANE_TILE * PITCH * sizeof(__half));
-ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_OUTLIERS, InputPlanes::CHANNELS + GradientPlanes::CHANNELS, OUTLIER_PARTS, 1);
+ASSERT_BLOCK(PREPARE_OUTLIERS, CHECK_THREADS, 1);
+ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, SHARERS * (CHECKED + 1) * sizeof(unsigned));
+ASSERT_GRID(PREPARE_OUTLIERS, INPUT_CHECKS + GRADIENT_CHECKS, 1, 1);
 ASSERT_ELEMENTS(INPUT_MAGNITUDES, Inputs::MAGNITUDES);
 ASSERT_ELEMENTS(GRADIENT_MAGNITUDES, Gradients::MAGNITUDES);
 ASSERT_ELEMENTS(INPUT_EXPONENTS, InputPlanes::CHANNELS);

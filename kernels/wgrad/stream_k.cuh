@@ -1,9 +1,9 @@
 // wgrad by warpgroups: dw as a matrix product over the pixels of the batch, on Hopper's tensor cores, by stream-K.
 //
-// Gives: multiply_stream; stream_sum; GRADIENT_C; SHARED_BYTES, PARTIAL_ELEMENTS; ASSERT_STREAM; pixel_runs.cuh.
+// Gives: multiply_stream; reduce_stream; GRADIENT_C; SHARED_BYTES, PARTIAL_ELEMENTS; ASSERT_STREAM; pixel_runs.cuh.
 //
 // Both operands have the pixels, which are the product's K, along rows: a pixel's filters and a pixel's channels lie
-// side by side in NHWC.  wgmma takes fp16 operands from shared memory transposed (arch/wgmma_transposed.cuh), so nothing
+// side by side in NHWC. wgmma takes fp16 operands from shared memory transposed (arch/wgmma_transposed.cuh), so nothing
 // is reordered: a stage is TILE_PIXELS consecutive pixels of the batch, for which the TMA brings dy, 64 filters at a
 // time, and x under a tap, 64 channels at a time (im2col mode, which fills in zeros for padding).  A tile has
 // TILE_FILTERS filters and UNITS units of UNIT_TAPS neighbouring taps of a run; 64 divides a unit, and all of a tile's
@@ -335,16 +335,29 @@ __device__ __forceinline__ float stream_sum(const float* __restrict__ partial,  
     return sum;
 }
 
-// The second kernel of fp16 rungs: a thread computes one weight.
-__device__ __forceinline__ void add_fragments(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
-                                              __half* __restrict__ dw,            // [M][C][R][S]
-                                              long long N)
+// The second kernel: block (i, m) computes the weights of the i-th REDUCED_C channels of filter m.  Neighbouring
+// threads add neighbouring channels, which lie side by side in fragments; dw has taps innermost, so the block
+// transposes through shared memory. finish(sum, weight, place) gives a weight.
+constexpr int REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
+
+template <class Value, class Finish>
+__device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
+                                              Value* __restrict__ dw,             // [M][C][R][S]
+                                              long long N, Finish finish)
 {
+    DYNAMIC_SHARED(float, sums);  // [REDUCED_C][R][S]
     wait_for_primary_launches();  // which write the partial sums
-    const int number = blockIdx.x * REDUCTION_THREADS + threadIdx.x;
-    if (number >= WEIGHTS) return;
-    const Weight weight(number);
-    dw[number] = __float2half_rn(stream_sum(partial, weight.m, Place(weight), N));
+    const int first_c = blockIdx.x * REDUCED_C, m = blockIdx.y, channels = min(REDUCED_C, C - first_c);
+    for (int i = threadIdx.x; i < REDUCED_C * R * S; i += REDUCTION_THREADS) {
+        const int c = i % REDUCED_C, tap = i / REDUCED_C;
+        if (c >= channels) continue;
+        const Weight weight(m, first_c + c, tap / S, tap % S);
+        const Place place(weight);
+        sums[c * (R * S) + tap] = finish(stream_sum(partial, m, place, N), weight, place);
+    }
+    __syncthreads();  // all weights of the block are in shared memory
+    dw += ((size_t)m * C + first_c) * (R * S);
+    for (int i = threadIdx.x; i < channels * R * S; i += REDUCTION_THREADS) dw[i] = Value(sums[i]);
 }
 
 #define ASSERT_INPUT_MAP(MAP)                                                                                     \
@@ -361,4 +374,5 @@ __device__ __forceinline__ void add_fragments(const float* __restrict__ partial,
     ASSERT_SHARED_BYTES(MULTIPLY, SHARED_BYTES<terms>);      \
     ASSERT_ELEMENTS(PARTIAL, PARTIAL_ELEMENTS);              \
     ASSERT_BLOCK(REDUCE_FRAGMENTS, REDUCTION_THREADS, 1);    \
-    ASSERT_GRID(REDUCE_FRAGMENTS, (WEIGHTS + REDUCTION_THREADS - 1) / REDUCTION_THREADS, 1, 1)
+    ASSERT_GRID(REDUCE_FRAGMENTS, (C + REDUCED_C - 1) / REDUCED_C, M, 1); \
+    ASSERT_SHARED_BYTES(REDUCE_FRAGMENTS, REDUCED_BYTES)

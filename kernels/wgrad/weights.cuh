@@ -17,6 +17,8 @@ constexpr int REDUCTION_THREADS = 256;
 struct Weight {
     int m, c, r, s;  // filter, channel of x, tap
 
+    __device__ __forceinline__ Weight(int m, int c, int r, int s) : m(m), c(c), r(r), s(s) {}
+
     __device__ __forceinline__ explicit Weight(int number)
         : m(number / TAPS), c(m / GROUP_M * GROUP_C + number / (R * S) % GROUP_C), r(number / S % R), s(number % S)
     {

@@ -13,7 +13,7 @@
 // prepare: a block writes 64 channels of 64 pixels of x or dy. prepare_outliers: a block converts a channel again whose
 // values are very large or small. multiply: a block computes an equal part of the stages of all tiles of TILE_FILTERS
 // filters x TILE_TAPS taps; a consumer thread accumulates TILE_TAPS / 4 taps of two filters. reduce_fragments: a thread
-// adds the fragments' sums of one weight, in a fixed order.
+// adds the fragments' sums of some weights, in a fixed order.
 #include <cuda_fp16.h>
 
 #define TERMS 1
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_tile({x, input_magnitudes, nullptr, {pixels}}, {dy, gradient_magnitudes, nullptr, {gradients}});
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+extern "C" __global__ void __launch_bounds__(CHECK_THREADS)
     prepare_outliers(const float* __restrict__ x,                 // [N][C][H][W]
                      const float* __restrict__ dy,                // [N][M][E][F]
                      unsigned* __restrict__ input_magnitudes,     // [N][TILES_OF_PLANE][BLOCKED_C]
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the magnitudes and the operands
-    prepare_channel({x, input_magnitudes, input_exponents, {pixels}},
+    check_operands({x, input_magnitudes, input_exponents, {pixels}},
                     {dy, gradient_magnitudes, gradient_exponents, {gradients}}, N);
 }
 
