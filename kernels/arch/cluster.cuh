@@ -37,16 +37,14 @@ __device__ __forceinline__ void mbarrier_arrive_at(Mbarrier* barrier, int rank)
         : "memory");
 }
 
-// As tma_load_im2col, to every block of a cluster of `blocks`.
+// As tma_load_box, to every block of a cluster of `blocks`.
 template <int blocks>
-__device__ __forceinline__ void tma_multicast_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel,
-                                                     int w, int h, int n, unsigned short dw, unsigned short dh)
+__device__ __forceinline__ void tma_multicast_box(void* to, const TensorMap* map, Mbarrier* barrier, int i0, int i1, int i2)
 {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-        "[%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n), "h"(dw), "h"(dh),
-        "h"((unsigned short)((1 << blocks) - 1))
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(i0), "r"(i1), "r"(i2), "h"((unsigned short)((1 << blocks) - 1))
         : "memory");
 }
 #endif

@@ -64,10 +64,10 @@ def tile_taps(p: Problem) -> int:
 
 
 def tiles(p: Problem, in_place: bool) -> int:
-    """Tiles of dw."""
+    """Tiles of dw, of a cluster of blocks."""
     count, taps = runs(p.conv, in_place)
     units = count * ceil(taps / p["UNIT_TAPS"])
-    return ceil(p.conv.M / (p["CLUSTER"] * p["TILE_FILTERS"])) * ceil(units / p["UNITS"])
+    return ceil(p.conv.M / p["TILE_FILTERS"]) * ceil(units / (p["CLUSTER"] * p["UNITS"]))
 
 
 def aligned_blocks(p: Problem, in_place: bool) -> int:
@@ -136,7 +136,7 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
         Constant("UNIT_TAPS", "neighbouring taps of a tile", best_unit(in_place), choices=UNIT_TAPS),
         Constant("UNITS", "such units of a tile", lambda p: MOST_TAPS // p["UNIT_TAPS"], choices=(1, 2, 3, 4, 6)),
         Constant("STAGES", "stages of the TMA pipeline", stages, choices=STAGES),
-        Constant("CLUSTER", "blocks that share a tile's taps, which they bring to each other", cluster, choices=(1, 2)),
+        Constant("CLUSTER", "blocks that share filters of dy, which they bring to each other", cluster, choices=(1, 2)),
         Constant(
             "GRID_BLOCKS",
             "blocks of the grid, which share the tiles' stages",
@@ -162,7 +162,7 @@ def input_map(name: str, array: str, in_place: bool) -> TensorMap:
             return 1, blocked(conv, in_place)[3]
         return conv.filter_columns, conv.filter_rows, conv.left, conv.top, conv.right, conv.bottom, *conv.strides[::-1]
 
-    return TensorMap(name, array, dims, strides, lambda p: (PLANE_VALUES, p["TILE_PIXELS"] // p["CLUSTER"]), window)
+    return TensorMap(name, array, dims, strides, lambda p: (PLANE_VALUES, p["TILE_PIXELS"]), window)
 
 
 def gradient_map(name: str, array: str) -> TensorMap:
@@ -247,8 +247,8 @@ def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str
             return f"a stride of {conv.U} and {conv.R} rows: takes strides up to {LARGEST_STEP}"
         if tile_taps(p) * p["TILE_FILTERS"] > MOST_TAPS * 128 or tile_taps(p) > MOST_TAPS:
             return f"a tile of {p['TILE_FILTERS']} x {tile_taps(p)}: registers hold {128 * MOST_TAPS} sums"
-        if p["GRID_BLOCKS"] % p["CLUSTER"]:
-            return f"{p['GRID_BLOCKS']} blocks are no whole clusters of {p['CLUSTER']}"
+        if p["GRID_BLOCKS"] % p["CLUSTER"] or p["TILE_FILTERS"] // PLANE_VALUES % p["CLUSTER"]:
+            return f"{p['GRID_BLOCKS']} blocks of {p['TILE_FILTERS']} filters: no whole clusters of {p['CLUSTER']}"
         if reduced_bytes(conv) > PORTABLE_SHARED:
             return f"a filter of {conv.R} x {conv.S} taps is too large for the reduction"
         return beyond_shared(p.device, "a block needs", pipeline_bytes(p, terms))

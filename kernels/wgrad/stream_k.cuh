@@ -9,8 +9,8 @@
 // TILE_FILTERS filters and UNITS units of UNIT_TAPS neighbouring taps of a run; 64 divides a unit, and all of a tile's
 // units are columns of the same wgmma, or each unit has a wgmma of its own.
 //
-// The CLUSTER blocks of a cluster have the same taps and pixels, of neighbouring filters: each brings a part of the
-// pixels of x, to all of them, so that the L2 cache is read once for a cluster.
+// The CLUSTER blocks of a cluster have the same filters and pixels, at neighbouring taps: each brings a part of the
+// planes of dy, to all of them, so that the L2 cache is read once for a cluster.
 //
 // Tiles are few and their sums long.  So the stages of all tiles, tile by tile, are one sequence, and each cluster
 // takes an equal part of it: a fragment of one tile, or of several.  Each fragment leaves its sums in `partial`, and a
@@ -38,13 +38,14 @@ constexpr int WGMMA_TAPS = TOGETHER ? TILE_TAPS : UNIT_TAPS, WGMMAS = TILE_TAPS 
 constexpr int WGMMA_PLANES = TOGETHER ? UNITS * UNIT_PLANES : UNIT_PLANES;
 constexpr int ACCUMULATORS = WGMMA_TAPS / 2;  // of a thread, of one wgmma
 #define IN_CLUSTERS CLUSTER_DIMS(CLUSTER)
-constexpr int PART_PIXELS = TILE_PIXELS / CLUSTER, CLUSTER_FILTERS = CLUSTER * TILE_FILTERS;
-static_assert(TILE_FILTERS % WGMMA_ROWS == 0 && PART_PIXELS % MMA_K == 0 && GRID_BLOCKS % CLUSTER == 0);
+constexpr int CLUSTER_UNITS = CLUSTER * UNITS;
+static_assert(TILE_FILTERS % WGMMA_ROWS == 0 && TILE_PIXELS % MMA_K == 0);
+static_assert(CONSUMERS % CLUSTER == 0 && GRID_BLOCKS % CLUSTER == 0);
 
 constexpr int GRADIENT_C = (M + CHUNK - 1) / CHUNK * CHUNK;  // filters of a pixel of dy, with padding
 constexpr int UNITS_OF_RUN = (RUN + UNIT_TAPS - 1) / UNIT_TAPS, ALL_UNITS = RUNS * UNITS_OF_RUN;
-constexpr int TILES_DOWN = (M + CLUSTER_FILTERS - 1) / CLUSTER_FILTERS;
-constexpr int TILES = TILES_DOWN * ((ALL_UNITS + UNITS - 1) / UNITS);
+constexpr int TILES_DOWN = (M + TILE_FILTERS - 1) / TILE_FILTERS;
+constexpr int TILES = TILES_DOWN * ((ALL_UNITS + CLUSTER_UNITS - 1) / CLUSTER_UNITS);  // of a cluster
 constexpr int TILE_WEIGHTS = TILE_FILTERS * TILE_TAPS;
 constexpr int CLUSTERS = GRID_BLOCKS / CLUSTER, SLOTS = (CLUSTERS + TILES - 1) * CLUSTER;  // of fragments, at most
 constexpr long long PARTIAL_ELEMENTS = 1ll * SLOTS * TILE_WEIGHTS;
@@ -125,8 +126,8 @@ struct Fragments {
         begin(0);
     }
 
-    __device__ __forceinline__ int filter() const { return tile % TILES_DOWN * CLUSTER_FILTERS + rank * TILE_FILTERS; }
-    __device__ __forceinline__ int unit() const { return tile / TILES_DOWN * UNITS; }
+    __device__ __forceinline__ int filter() const { return tile % TILES_DOWN * TILE_FILTERS; }
+    __device__ __forceinline__ int unit() const { return tile / TILES_DOWN * CLUSTER_UNITS + rank * UNITS; }
 
     // A fragment differs from the one before by its cluster or by its tile, or by both.
     __device__ __forceinline__ int slot() const { return (cluster + tile) * CLUSTER + rank; }
@@ -152,18 +153,6 @@ struct PipelineState {
     }
 };
 
-// Brings a part of a stage's pixels of x under a tap: to all blocks of the cluster.
-__device__ __forceinline__ void load_part(unsigned char* to, const TensorMap* map, Mbarrier* full, int channel,
-                                          int pixel, int run)
-{
-    const int n = pixel / PIXELS, place = pixel - n * PIXELS;
-    const int row = first_row(place / F), column = first_column(place % F);
-    if constexpr (CLUSTER == 1)
-        tma_load_im2col(to, map, full, channel, column, row, n, columns_to(run), rows_to(run));
-    else
-        tma_multicast_im2col<CLUSTER>(to, map, full, channel, column, row, n, columns_to(run), rows_to(run));
-}
-
 // The producer: fills stages in order, each as soon as all consumers of the cluster have released it.
 template <int terms>
 __device__ __forceinline__ void produce(SharedStorage<terms>& shared, const OperandMaps<terms>& maps, Fragments work)
@@ -171,7 +160,8 @@ __device__ __forceinline__ void produce(SharedStorage<terms>& shared, const Oper
     PipelineState state;
     for (; work.more(); work.next())
         for (int i = work.first; i < work.end; ++i, state.advance()) {
-            const int pixel = i * TILE_PIXELS;
+            const int pixel = i * TILE_PIXELS, n = pixel / PIXELS, place = pixel - n * PIXELS;
+            const int row = first_row(place / F), column = first_column(place % F);
             Mbarrier* const full = &shared.full[state.stage];
             // All consumers have read the stage, those of the other blocks too, to which this one brings a part.
             mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);
@@ -180,22 +170,22 @@ __device__ __forceinline__ void produce(SharedStorage<terms>& shared, const Oper
 #pragma unroll
             for (int term = 0; term < terms; ++term) {
 #pragma unroll
-                for (int plane = 0; plane < CONSUMERS; ++plane)
-                    tma_load_box(stage.gradients[term] + plane * PLANE_BYTES, maps.gradients[term], full,
-                                 work.filter() + plane * PLANE_VALUES, pixel, 0);
+                for (int plane = 0; plane < CONSUMERS; ++plane) {
+                    unsigned char* const to = stage.gradients[term] + plane * PLANE_BYTES;
+                    const int filter = work.filter() + plane * PLANE_VALUES;
+                    if constexpr (CLUSTER == 1)
+                        tma_load_box(to, maps.gradients[term], full, filter, pixel, 0);
+                    else if (brings(plane % CLUSTER, work.rank))
+                        tma_multicast_box<CLUSTER>(to, maps.gradients[term], full, filter, pixel, 0);
+                }
 #pragma unroll
                 for (int u = 0; u < UNITS; ++u) {
                     const int unit = min(work.unit() + u, ALL_UNITS - 1);  // none beyond the last
                     const int run = unit / UNITS_OF_RUN, tap = unit % UNITS_OF_RUN * UNIT_TAPS;
 #pragma unroll
-                    for (int plane = 0; plane < UNIT_PLANES; ++plane) {
-                        unsigned char* const to = stage.inputs[term] + (u * UNIT_PLANES + plane) * PLANE_BYTES;
-#pragma unroll
-                        for (int part = 0; part < CLUSTER; ++part)
-                            if (CLUSTER == 1 || brings(part, work.rank))
-                                load_part(to + part * PART_PIXELS * ROW_BYTES, maps.inputs[term], full,
-                                          tap + plane * PLANE_VALUES, pixel + part * PART_PIXELS, run);
-                    }
+                    for (int plane = 0; plane < UNIT_PLANES; ++plane)
+                        tma_load_im2col(stage.inputs[term] + (u * UNIT_PLANES + plane) * PLANE_BYTES, maps.inputs[term],
+                                        full, tap + plane * PLANE_VALUES, column, row, n, columns_to(run), rows_to(run));
                 }
             }
         }
@@ -322,12 +312,12 @@ __device__ __forceinline__ float stream_sum(const float* __restrict__ partial,  
                                             int filter, const Place& place, long long N)
 {
     const int unit = place.run * UNITS_OF_RUN + place.tap / UNIT_TAPS;
-    const int tile = unit / UNITS * TILES_DOWN + filter / CLUSTER_FILTERS;
+    const int tile = unit / CLUSTER_UNITS * TILES_DOWN + filter / TILE_FILTERS;
     const int column = unit % UNITS * UNIT_TAPS + place.tap % UNIT_TAPS;
     const Division all(N);
     const long long first_stage = (long long)tile * all.k_stages;
     const int first = all.cluster_of(first_stage), last = all.cluster_of(first_stage + all.k_stages - 1);
-    const int rank = filter / TILE_FILTERS % CLUSTER, row = filter % TILE_FILTERS;
+    const int rank = unit / UNITS % CLUSTER, row = filter % TILE_FILTERS;
     const size_t slot = (size_t)(first + tile) * CLUSTER + rank;
     const float* of_slot = partial + slot * TILE_WEIGHTS + row * TILE_TAPS + column;
     float sum = 0;
@@ -363,7 +353,7 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
 #define ASSERT_INPUT_MAP(MAP)                                                                                     \
     ASSERT_MAP_4(MAP, SIDE == 1 ? BLOCKED_C : RUN, SIDE == 1 ? W : F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half),   \
                  BLOCKED_W * BLOCKED_C * sizeof(__half), BLOCKED_H * BLOCKED_W * BLOCKED_C * sizeof(__half));     \
-    ASSERT_BOX_2(MAP, PLANE_VALUES, PART_PIXELS)
+    ASSERT_BOX_2(MAP, PLANE_VALUES, TILE_PIXELS)
 #define ASSERT_GRADIENT_MAP(MAP)                                                                                  \
     ASSERT_MAP_3(MAP, GRADIENT_C, PIXELS, 1, GRADIENT_C * sizeof(__half), PIXELS * GRADIENT_C * sizeof(__half));  \
     ASSERT_BOX_3(MAP, PLANE_VALUES, TILE_PIXELS, 1)

@@ -12,8 +12,8 @@ inline void mbarrier_arrive_at(Mbarrier* barrier, int, host_cuda::Site site = ho
 }
 
 template <int blocks>
-void tma_multicast_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel, int w, int h, int n,
-                          unsigned short dw, unsigned short dh, host_cuda::Site site = host_cuda::here())
+void tma_multicast_box(void* to, const TensorMap* map, Mbarrier* barrier, int i0, int i1, int i2,
+                       host_cuda::Site site = host_cuda::here())
 {
-    tma_load_im2col(to, map, barrier, channel, w, h, n, dw, dh, site);
+    tma_load_box(to, map, barrier, i0, i1, i2, site);
 }
