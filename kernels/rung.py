@@ -270,8 +270,11 @@ class Rung:
 def defines(rung: Rung, conv: Conv, constants: Constants, device: Device = H200) -> dict[str, int]:
     """The macros that a rung is compiled with: shape, constants, and geometry on the device."""
     compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, MICRO_BATCH)}
-    conv = rung.posed(conv)
-    return {**shape_macros(conv), **compiled, **geometry_macros(rung, Problem(conv, 1, constants, device))}
+    posed = rung.posed(conv)
+    macros = {**shape_macros(posed), **compiled, **geometry_macros(rung, Problem(posed, 1, constants, device))}
+    if conv.strides != posed.strides:  # a problem whose arrays are not the layer's: its kernels see both
+        macros |= {f"LAYER_{letter}": size for letter, size in conv.sizes().items()}
+    return macros
 
 
 def geometry_macros(rung: Rung, p: Problem) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from math import ceil, prod
 
-from alexconv.kernels.dgrad.turned import dgrad_rung
+from alexconv.kernels.dgrad.turned import dgrad_rung, phased_rung
 from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
@@ -86,4 +86,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
     dgrad_rung(FORWARD_RUNGS["wgmma-split"], "dg-wgmma-2"),
     dgrad_rung(FORWARD_RUNGS["wgmma-scaled"], "dg-wgmma-s"),
     dgrad_rung(FORWARD_RUNGS["wgmma-half"], "dg-wgmma-fp16"),
+    phased_rung(FORWARD_RUNGS["wgmma-split"], "dg-p-wgmma-2"),
+    phased_rung(FORWARD_RUNGS["wgmma-scaled"], "dg-p-wgmma-s"),
+    phased_rung(FORWARD_RUNGS["wgmma-half"], "dg-p-wgmma-fp16"),
 )

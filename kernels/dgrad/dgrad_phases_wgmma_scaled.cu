@@ -1,0 +1,30 @@
+// dgrad-phases-wgmma-scaled: the kernel of wgmma-scaled on dy, with the phases of the stride as channels.
+//
+// Technique: dgrad of a strided layer as one convolution of dy at stride 1 (sub-pixel convolution: filters taken apart
+// by phase, depth-to-space); scaled fp16 operands with wgmma and TMA.
+// Read next: dgrad/phases.cuh, then wgmma/wgmma_scaled.cu.
+// Run: alexconv run --rungs dgrad-phases-wgmma-scaled --layers 1
+//
+// Parent: dgrad-phases, whose products are one by one on CUDA cores.  Here the problems of all phases are one, with U x
+// U filters for each channel, that the forward kernel computes on tensor cores: scaled fp16, tf32's accuracy.
+//
+// turn_filters: a thread writes one tap, once for a set of filters. interleave: a thread writes values of dx, from
+// their phases' outputs.  The other kernels are those of the forward rung, compiled for the convolution of dy.
+#include "../wgmma/wgmma_scaled.cu"
+#include "phases.cuh"
+
+extern "C" __global__ void turn_filters(const float* __restrict__ w,  // [LAYER_M][LAYER_C][LAYER_R][LAYER_S]
+                                        float* __restrict__ turned)   // [M][C][R][S]
+{
+    turn_phases(w, turned);
+}
+
+extern "C" __global__ void __launch_bounds__(INTERLEAVE_THREADS)
+    interleave(const float* __restrict__ phases,  // [N][M][E][F]
+               const float* __restrict__ dy,      // [N][LAYER_M][LAYER_E][LAYER_F]
+               const float* __restrict__ w,       // [LAYER_M][LAYER_C][LAYER_R][LAYER_S]
+               float* __restrict__ dx,            // [N][LAYER_C][LAYER_H][LAYER_W]
+               long long N)
+{
+    interleave_phases<false>(phases, dy, w, dx, N);
+}
