@@ -29,8 +29,6 @@ constexpr int ROWS = WARPS_DOWN * WARP_ROWS, COLUMNS = WARPS_ACROSS * WARP_COLUM
 
 #include "operands.cuh"
 
-constexpr int GROUP_TILES_DOWN = (GROUP_M + ROWS - 1) / ROWS, TILES_ACROSS = (TAPS + COLUMNS - 1) / COLUMNS;
-constexpr int TILES = GROUPS * GROUP_TILES_DOWN * TILES_ACROSS;
 constexpr int WORDS = 16, PITCH = WORDS + 4;  // of a K tile's row
 constexpr unsigned LEAST_SPLIT = bits_of_power(-100), MOST_SPLIT = bits_of_power(100);
 
@@ -157,44 +155,20 @@ __device__ __forceinline__ bool sum_slice(unsigned (&shared_rows)[2][ROWS][PITCH
     static_assert(DEPTH * sizeof(Value) == WORDS * sizeof(unsigned));
     const SliceOfSum k_tiles(slice, N);
     PixelLoader<Value> loader(x, dy, N, k_tiles.first, group, m, tap);
-    Value of_rows[LOADED_ROWS], of_columns[LOADED_COLUMNS];
-    const int k = threadIdx.x % DEPTH, own = loader.own();
+    const int k = threadIdx.x % DEPTH;
     bool beyond = false;
-    const auto store = [&](int stage) {
-#pragma unroll
-        for (int i = 0; i < LOADED_ROWS; ++i)
-            if (ROWS % LOADED_TOGETHER == 0 || own + i * LOADED_TOGETHER < ROWS) {
-                reinterpret_cast<Value*>(shared_rows[stage][own + i * LOADED_TOGETHER])[k] = of_rows[i];
-                beyond |= beyond_range(of_rows[i]);
-            }
-#pragma unroll
-        for (int j = 0; j < LOADED_COLUMNS; ++j)
-            if (COLUMNS % LOADED_TOGETHER == 0 || own + j * LOADED_TOGETHER < COLUMNS) {
-                reinterpret_cast<Value*>(shared_columns[stage][own + j * LOADED_TOGETHER])[k] = of_columns[j];
-                beyond |= beyond_range(of_columns[j]);
-            }
-    };
     Accumulators accumulators = {};
-    bool is_first = true;
-    int left_of_run = RUN, stage = 0;
-    if (k_tiles.first < k_tiles.end) {
-        loader.load(of_rows, of_columns);
-        store(0);
-    }
-    // Mainloop: double-buffered in shared memory, the next K tile's values in registers meanwhile.
-    for (long long k_tile = k_tiles.first; k_tile < k_tiles.end; ++k_tile, stage ^= 1) {
-        __syncthreads();  // this K tile's values are in shared memory, and no thread still reads those of the one before
-        const bool has_next = k_tile + 1 < k_tiles.end;
-        if (has_next) loader.load(of_rows, of_columns);
-        Arithmetic::multiply_add(accumulators, shared_rows[stage][warp_row()], shared_columns[stage][warp_column()]);
-        if (has_next) store(stage ^ 1);
-        if (--left_of_run == 0) {
-            promote(accumulators, partial, group, m, tap, is_first);
-            is_first = false;
-            left_of_run = RUN;
-        }
-    }
-    if (left_of_run < RUN || is_first) promote(accumulators, partial, group, m, tap, is_first);
+    const auto put = [&](unsigned(&words)[PITCH], Value value) {
+        reinterpret_cast<Value*>(words)[k] = value;
+        beyond |= beyond_range(value);
+    };
+    sum_k_tiles(
+        loader, k_tiles, [&](int stage, int row, Value value) { put(shared_rows[stage][row], value); },
+        [&](int stage, int column, Value value) { put(shared_columns[stage][column], value); },
+        [&](int stage) {
+            Arithmetic::multiply_add(accumulators, shared_rows[stage][warp_row()], shared_columns[stage][warp_column()]);
+        },
+        [&](bool is_first) { promote(accumulators, partial, group, m, tap, is_first); });
     return beyond;
 }
 

@@ -1,9 +1,10 @@
 // Operands of wgrad as an implicit GEMM: dw [M][TAPS] is dy [M][pixels] times the im2col matrix [pixels][TAPS], whose sum
 // runs over the pixels of all images in one sequence.
 //
-// Gives: SliceOfSum; PixelLoader; RUN.
+// Gives: SliceOfSum; PixelLoader; RUN; sum_k_tiles, the mainloop; reduce_slices, the second kernel; GROUP_TILES_DOWN,
+// TILES_ACROSS, TILES.
 // Needs: ROWS and COLUMNS, a block's tile of filters and taps; THREADS; DEPTH, the pixels of a K tile; SLICES, the parts
-// into which the sum is cut; constants of the rung.
+// into which the sum is cut; constants of the rung.  OPERAND, the type of x, dy and dw: float unless defined.
 //
 // A K tile is DEPTH consecutive pixels.  DEPTH neighbouring threads load its pixels, of every THREADS / DEPTH-th filter
 // and tap: loads of dy are coalesced, and so are those of x where the stride is 1.  A thread's pixel moves on by DEPTH
@@ -14,6 +15,12 @@
 #pragma once
 #include "weights.cuh"
 
+#ifndef OPERAND
+#define OPERAND float
+#endif
+
+constexpr int GROUP_TILES_DOWN = (GROUP_M + ROWS - 1) / ROWS, TILES_ACROSS = (TAPS + COLUMNS - 1) / COLUMNS;
+constexpr int TILES = GROUPS * GROUP_TILES_DOWN * TILES_ACROSS;
 constexpr int LOADED_TOGETHER = THREADS / DEPTH;  // filters, or taps, that a block loads at once
 constexpr int LOADED_ROWS = (ROWS + LOADED_TOGETHER - 1) / LOADED_TOGETHER;
 constexpr int LOADED_COLUMNS = (COLUMNS + LOADED_TOGETHER - 1) / LOADED_TOGETHER;
@@ -93,3 +100,54 @@ private:
     const Value *inputs, *gradients;
     int row[LOADED_COLUMNS], column[LOADED_COLUMNS], offset[LOADED_COLUMNS];  // of taps, from a window's first input
 };
+
+// The mainloop over a slice's K tiles: double-buffered in shared memory, the next K tile's values in registers meanwhile.
+// put_row(stage, row, value) and put_column store a value of a stage, multiply(stage) adds a stage's products, and
+// promote(is_first) a run's sums.
+template <class Value, class PutRow, class PutColumn, class Multiply, class Promote>
+__device__ __forceinline__ void sum_k_tiles(PixelLoader<Value>& loader, const SliceOfSum& k_tiles, PutRow put_row,
+                                            PutColumn put_column, Multiply multiply, Promote promote)
+{
+    Value of_rows[LOADED_ROWS], of_columns[LOADED_COLUMNS];
+    const int own = loader.own();
+    const auto store = [&](int stage) {
+#pragma unroll
+        for (int i = 0; i < LOADED_ROWS; ++i)
+            if (ROWS % LOADED_TOGETHER == 0 || own + i * LOADED_TOGETHER < ROWS)
+                put_row(stage, own + i * LOADED_TOGETHER, of_rows[i]);
+#pragma unroll
+        for (int j = 0; j < LOADED_COLUMNS; ++j)
+            if (COLUMNS % LOADED_TOGETHER == 0 || own + j * LOADED_TOGETHER < COLUMNS)
+                put_column(stage, own + j * LOADED_TOGETHER, of_columns[j]);
+    };
+    bool is_first = true;
+    int left_of_run = RUN, stage = 0;
+    if (k_tiles.first < k_tiles.end) {
+        loader.load(of_rows, of_columns);
+        store(0);
+    }
+    for (long long k_tile = k_tiles.first; k_tile < k_tiles.end; ++k_tile, stage ^= 1) {
+        __syncthreads();  // this K tile's values are in shared memory, and no thread still reads those of the one before
+        const bool has_next = k_tile + 1 < k_tiles.end;
+        if (has_next) loader.load(of_rows, of_columns);
+        multiply(stage);
+        if (has_next) store(stage ^ 1);
+        if (--left_of_run == 0) {
+            promote(is_first);
+            is_first = false;
+            left_of_run = RUN;
+        }
+    }
+    if (left_of_run < RUN || is_first) promote(is_first);
+}
+
+extern "C" __global__ void __launch_bounds__(REDUCTION_THREADS)
+    reduce_slices(const float* __restrict__ partial,  // [SLICES][WEIGHTS]
+                  OPERAND* __restrict__ dw)           // [M][GROUP_C][R][S]
+{
+    add_slices(partial, dw, SLICES);
+}
+
+ASSERT_ELEMENTS(PARTIAL, 1ll * SLICES * WEIGHTS);
+ASSERT_BLOCK(REDUCE_SLICES, REDUCTION_THREADS, 1);
+ASSERT_GRID(REDUCE_SLICES, (WEIGHTS + REDUCTION_THREADS - 1) / REDUCTION_THREADS, 1, 1);

@@ -19,8 +19,6 @@
 #include "../igemm/implicit_gemm.cuh"
 #include "operands.cuh"
 
-constexpr int GROUP_TILES_DOWN = (GROUP_M + ROWS - 1) / ROWS, TILES_ACROSS = (TAPS + COLUMNS - 1) / COLUMNS;
-constexpr int TILES = GROUPS * GROUP_TILES_DOWN * TILES_ACROSS;
 constexpr int ROW_PITCH = ROWS + VECTOR, COLUMN_PITCH = COLUMNS + VECTOR;  // so that a column's stores differ in banks
 
 // Adds the thread's accumulators to its partial sums, or stores them as the first, and clears them.
@@ -56,57 +54,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const int group = tile / (TILES_ACROSS * GROUP_TILES_DOWN);
     const SliceOfSum k_tiles(slice, N);
     PixelLoader<float> loader(x, dy, N, k_tiles.first, group, m, tap);
-    float of_rows[LOADED_ROWS], of_columns[LOADED_COLUMNS];
-    const int k = threadIdx.x % DEPTH, own = loader.own();
-    const auto store = [&](int stage) {
-#pragma unroll
-        for (int i = 0; i < LOADED_ROWS; ++i)
-            if (ROWS % LOADED_TOGETHER == 0 || own + i * LOADED_TOGETHER < ROWS)
-                shared_rows[stage][k][own + i * LOADED_TOGETHER] = of_rows[i];
-#pragma unroll
-        for (int j = 0; j < LOADED_COLUMNS; ++j)
-            if (COLUMNS % LOADED_TOGETHER == 0 || own + j * LOADED_TOGETHER < COLUMNS)
-                shared_columns[stage][k][column_of(own + j * LOADED_TOGETHER)] = of_columns[j];
-    };
+    const int k = threadIdx.x % DEPTH;
     partial += (size_t)slice * WEIGHTS;
     Accumulators accumulators;
-    bool is_first = true;
-    int left_of_run = RUN, stage = 0;
-    if (k_tiles.first < k_tiles.end) {
-        loader.load(of_rows, of_columns);
-        store(0);
-    }
-    // Mainloop: double-buffered in shared memory, the next K tile's values in registers meanwhile.
-    for (long long k_tile = k_tiles.first; k_tile < k_tiles.end; ++k_tile, stage ^= 1) {
-        __syncthreads();  // this K tile's values are in shared memory, and no thread still reads those of the one before
-        const bool has_next = k_tile + 1 < k_tiles.end;
-        if (has_next) loader.load(of_rows, of_columns);
+    sum_k_tiles(
+        loader, k_tiles, [&](int stage, int row, float value) { shared_rows[stage][k][row] = value; },
+        [&](int stage, int column, float value) { shared_columns[stage][k][column_of(column)] = value; },
+        [&](int stage) {
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            Fragments fragments;
-            fragments.load(shared_rows[stage][i] + thread_row(), shared_columns[stage][i] + thread_column());
-            accumulators.multiply_add(fragments);
-        }
-        if (has_next) store(stage ^ 1);
-        if (--left_of_run == 0) {
-            promote(accumulators, partial, group, m, tap, is_first);
-            is_first = false;
-            left_of_run = RUN;
-        }
-    }
-    if (left_of_run < RUN || is_first) promote(accumulators, partial, group, m, tap, is_first);
-}
-
-extern "C" __global__ void __launch_bounds__(REDUCTION_THREADS)
-    reduce_slices(const float* __restrict__ partial,  // [SLICES][WEIGHTS]
-                  float* __restrict__ dw)             // [M][GROUP_C][R][S]
-{
-    add_slices(partial, dw, SLICES);
+            for (int i = 0; i < DEPTH; ++i) {
+                Fragments fragments;
+                fragments.load(shared_rows[stage][i] + thread_row(), shared_columns[stage][i] + thread_column());
+                accumulators.multiply_add(fragments);
+            }
+        },
+        [&](bool is_first) { promote(accumulators, partial, group, m, tap, is_first); });
 }
 
 ASSERT_BLOCK(WGRAD_IGEMM, THREADS, 1);
 ASSERT_GRID(WGRAD_IGEMM, TILES * SLICES, 1, 1);
 ASSERT_SHARED_BYTES(WGRAD_IGEMM, 0);
-ASSERT_ELEMENTS(PARTIAL, 1ll * SLICES * WEIGHTS);
-ASSERT_BLOCK(REDUCE_SLICES, REDUCTION_THREADS, 1);
-ASSERT_GRID(REDUCE_SLICES, (WEIGHTS + REDUCTION_THREADS - 1) / REDUCTION_THREADS, 1, 1);

@@ -12,6 +12,7 @@
 // wgrad_mma_half: a block computes a tile of ROWS filters at COLUMNS taps over one slice, a warp WARP_ROWS x
 // WARP_COLUMNS of it, a thread four of every 16 x 8 weights.  reduce_slices: a thread adds the partial sums of one
 // weight, in a fixed order.
+#define OPERAND __half
 #include "mma_tile.cuh"
 
 struct Fp16 {
@@ -40,16 +41,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     compute_slice<Fp16>(x, dy, partial, N);
 }
 
-extern "C" __global__ void __launch_bounds__(REDUCTION_THREADS)
-    reduce_slices(const float* __restrict__ partial,  // [SLICES][WEIGHTS]
-                  __half* __restrict__ dw)            // [M][GROUP_C][R][S]
-{
-    add_slices(partial, dw, SLICES);
-}
-
 ASSERT_BLOCK(WGRAD_MMA_HALF, THREADS, 1);
 ASSERT_GRID(WGRAD_MMA_HALF, TILES * SLICES, 1, 1);
 ASSERT_SHARED_BYTES(WGRAD_MMA_HALF, 0);
-ASSERT_ELEMENTS(PARTIAL, 1ll * SLICES * WEIGHTS);
-ASSERT_BLOCK(REDUCE_SLICES, REDUCTION_THREADS, 1);
-ASSERT_GRID(REDUCE_SLICES, (WEIGHTS + REDUCTION_THREADS - 1) / REDUCTION_THREADS, 1, 1);

@@ -48,16 +48,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     compute_slice<Tf32>(x, dy, partial, N);
 }
 
-extern "C" __global__ void __launch_bounds__(REDUCTION_THREADS)
-    reduce_slices(const float* __restrict__ partial,  // [SLICES][WEIGHTS]
-                  float* __restrict__ dw)             // [M][GROUP_C][R][S]
-{
-    add_slices(partial, dw, SLICES);
-}
-
 ASSERT_BLOCK(WGRAD_MMA_TF32, THREADS, 1);
 ASSERT_GRID(WGRAD_MMA_TF32, TILES * SLICES, 1, 1);
 ASSERT_SHARED_BYTES(WGRAD_MMA_TF32, 0);
-ASSERT_ELEMENTS(PARTIAL, 1ll * SLICES * WEIGHTS);
-ASSERT_BLOCK(REDUCE_SLICES, REDUCTION_THREADS, 1);
-ASSERT_GRID(REDUCE_SLICES, (WEIGHTS + REDUCTION_THREADS - 1) / REDUCTION_THREADS, 1, 1);
