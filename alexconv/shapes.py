@@ -66,6 +66,7 @@ class Conv:
     direction: str = FORWARD
     ceiling: int = 0  # the largest output that ReLU passes (6: ReLU6); 0: any
     silu: bool = False  # the activation is SiLU instead, x / (1 + exp(-x))
+    gelu: bool = False  # or GELU, x times the normal distribution function of x
     residual: bool = False  # [N][M][E][F], which lies like the outputs, is added to them before the activation
     y_channels: int = 0  # of the array of which the outputs are a slice of channels; 0: M, the whole array
 
@@ -179,7 +180,7 @@ class Conv:
 
     def alone(self) -> "Conv":
         """The convolution alone: no bias, activation or residual, and outputs that are a whole array."""
-        return replace(self, bias=False, relu=False, ceiling=0, silu=False, residual=False, y_channels=0)
+        return replace(self, bias=False, relu=False, ceiling=0, silu=False, gelu=False, residual=False, y_channels=0)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -237,7 +238,7 @@ FEATURES: dict[str, Callable[[Conv], bool]] = {
     "dilation": lambda conv: conv.dilation != (1, 1),
     "groups": lambda conv: conv.groups > 1,
     "bias": lambda conv: conv.bias,
-    "ReLU": lambda conv: conv.relu or conv.silu,  # or another activation
+    "ReLU": lambda conv: conv.relu or conv.silu or conv.gelu,  # one of the activations
     "residual": lambda conv: conv.residual,
     "slice": lambda conv: conv.y_channels > 0,
 }

@@ -65,7 +65,7 @@ def conv2d(
         may be a slice of the channels of a larger array, of which the rest stays as it is.
     backend: where host arrays are computed: auto, cuda or host.
     bias: ``[M]``.
-    activation: None, ``"relu"``, ``"relu6"`` or ``"silu"``.
+    activation: None, ``"relu"``, ``"relu6"``, ``"silu"`` or ``"gelu"``.
     residual: an array like the output, added before the activation.
 
     Raises TypeError for x, filters, bias or out that is not an array, ValueError for any other bad argument and for

@@ -7,6 +7,8 @@
 // several divisions, as no size is known: one thread of the block finds it, a stage ahead, for all that load it.
 // convolve_each: a thread per output, for groups with few filters (depthwise).
 // finish: adds bias and residual to outputs and applies the activation, in place, for rungs that do not.
+#include "activation.cuh"
+
 #if ELEMENT_BYTES == 2
 #include <cuda_fp16.h>
 using Element = __half;
@@ -25,16 +27,15 @@ struct Shape {
     long long M, C, R, S;       // filters of a group; channels of a group
     long long E, F;             // output
     long long U, V, top, left;  // strides, rows and columns of zeros before the plane
-    long long apart_r, apart_s, groups, relu, ceiling, silu;
+    long long apart_r, apart_s, groups;
+    Activation activation;
     Steps x, w, y;  // of the filters: along M, C, R, S
 };
 
 __device__ __forceinline__ void store(const Shape& shape, const Element* bias, Element* y, long long m, float sum)
 {
     if (bias) sum += float(bias[m]);
-    if (shape.silu) sum /= 1 + expf(-sum);
-    if (shape.ceiling && sum > shape.ceiling) sum = shape.ceiling;
-    *y = Element(shape.relu && sum < 0 ? 0.0f : sum);  // a NaN stays one
+    *y = Element(activated(shape.activation, sum));
 }
 
 __device__ __forceinline__ float input(const Shape& shape, const Element* plane, int h, int w)

@@ -31,9 +31,14 @@ def shape_words(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor)
         *(conv.M // conv.groups, conv.C // conv.groups, conv.R, conv.S),
         *(conv.E, conv.F),
         *(*conv.strides, conv.top, conv.left),
-        *(*conv.dilation, conv.groups, int(conv.relu), conv.ceiling, int(conv.silu)),
+        *(*conv.dilation, conv.groups, *activation_words(conv)),
         *(*x.strides, *w.strides, *y.strides),
     ]
+
+
+def activation_words(conv: Conv) -> Struct:
+    """``Activation`` in activation.cuh."""
+    return [int(conv.relu), conv.ceiling, int(conv.silu), int(conv.gelu)]
 
 
 def convolution(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor) -> Launch:

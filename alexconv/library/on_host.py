@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
-from math import prod
+from math import erf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,9 @@ def activated(y: Values, conv: Conv) -> Values:
         with np.errstate(over="ignore"):
             smooth: Values = (y / (1 + np.exp(-y.astype(np.float32)))).astype(y.dtype)
         return smooth
+    if conv.gelu:
+        halves: Values = (0.5 * y * (1 + np.vectorize(erf, [np.float64])(y / sqrt(2)))).astype(y.dtype)
+        return halves
     most = conv.ceiling or np.inf
     return np.clip(y, 0, most, dtype=y.dtype) if conv.relu else y
 

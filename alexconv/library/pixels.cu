@@ -6,6 +6,8 @@
 //
 // affine: the activation of x times a factor and plus a shift of each channel.  gate: x times the sigmoid of a number of
 // each image and channel.  pool: the largest value of a window, or the mean; windows end at the plane's border.
+#include "activation.cuh"
+
 #if ELEMENT_BYTES == 2
 #include <cuda_fp16.h>
 using Element = __half;
@@ -45,7 +47,8 @@ struct Place {
 };
 
 struct Affine {
-    long long pixels, C, x_pitch, y_pitch, relu, ceiling, silu;
+    long long pixels, C, x_pitch, y_pitch;
+    Activation activation;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -60,12 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Chunk chunk = load(x + place.pixel * of.x_pitch + place.c);
     float values[VECTOR];
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i) {
-        float value = float(chunk.values[i]) * factors[place.c + i] + shifts[place.c + i];
-        if (of.silu) value = __fdividef(value, 1 + __expf(-value));
-        if (of.ceiling && value > of.ceiling) value = of.ceiling;
-        values[i] = of.relu && value < 0 ? 0 : value;  // a NaN stays one
-    }
+    for (int i = 0; i < VECTOR; ++i)
+        values[i] = activated(of.activation, float(chunk.values[i]) * factors[place.c + i] + shifts[place.c + i]);
     store(y + place.pixel * of.y_pitch + place.c, values);
 }
 

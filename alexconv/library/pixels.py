@@ -12,7 +12,7 @@ from alexconv.kernels.rung import SLICE_BYTES
 from alexconv.library import devices
 from alexconv.library.arrays import Descriptor, View
 from alexconv.library.calls import y_channels
-from alexconv.library.generic import PIXELS_SOURCE, THREADS
+from alexconv.library.generic import PIXELS_SOURCE, THREADS, activation_words
 from alexconv.library.packets import Packet, Symbol
 from alexconv.library.terms import ACTIVATIONS
 from alexconv.shapes import Conv
@@ -47,7 +47,7 @@ def affine(x: Descriptor, y: Descriptor, activation: str | None) -> Work | None:
         return None
     conv = Conv(1, 1, 1, 1, 1, 1, **ACTIVATIONS[activation])
     N, C, H, W = x.shape
-    words = N * H * W, C, *map(int, filter(None, pitches)), int(conv.relu), conv.ceiling, int(conv.silu)
+    words = N * H * W, C, *map(int, filter(None, pitches)), *activation_words(conv)
     return Work("affine", N * H * W * C // vector_of(x), ("x", "w", "bias", "y"), words)
 
 

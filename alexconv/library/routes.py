@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from alexconv.errors import LaunchError, OutOfMemory
 from alexconv.kernels.bound import BoundRung
@@ -24,6 +24,8 @@ from alexconv.shapes import FILTERS, FORWARD, Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import copying, dynamic_builds
 from alexconv.tune.measured import Request
+
+NO_ACTIVATION: dict[str, Any] = {"relu": False, "ceiling": 0, "silu": False, "gelu": False}
 
 
 @lru_cache(maxsize=MOST_CALLS)
@@ -82,7 +84,7 @@ def layers_of(call: Call) -> tuple[Conv, ...]:
     """A call's layer; without a residual, into a whole array; the convolution alone, of a plane padded in memory."""
     without = replace(call.conv, y_channels=0)
     if call.conv.residual:
-        without = replace(without, residual=False, relu=False, ceiling=0, silu=False)
+        without = replace(without, residual=False, **NO_ACTIVATION)
     plain = [call.conv.with_border().alone()] if call.conv.direction == FORWARD else []
     return tuple(dict.fromkeys([call.conv, without, *plain]))
 
@@ -130,10 +132,10 @@ def rest_of(call: Call, conv: Conv) -> Conv | None:
     """The call's layer with what it adds and applies to the outputs of another that lacks it; None: nothing."""
     whole = call.conv
     missing = {name: getattr(whole, name) != getattr(conv, name) for name in ("bias", "residual")}
-    activation = {name: getattr(whole, name) for name in ("relu", "ceiling", "silu")}
+    activation = {name: getattr(whole, name) for name in NO_ACTIVATION}
     if any(getattr(conv, name) != value for name, value in activation.items()):
         return replace(whole, **missing)
-    return replace(whole, **missing, relu=False, ceiling=0, silu=False) if any(missing.values()) else None
+    return replace(whole, **missing, **NO_ACTIVATION) if any(missing.values()) else None
 
 
 def candidate(device: Gpu, call: Call, choice: auto.Choice, conv: Conv) -> Candidate:

@@ -15,13 +15,14 @@ Padding = Pair | str | Sequence[Sequence[int]]
 
 UPPER, LOWER, VALID = "same_upper", "same_lower", "valid"
 AUTO_PADDING = {"same": UPPER, UPPER: UPPER, LOWER: LOWER, VALID: VALID}  # by accepted name
-RELU, RELU6, SILU = "relu", "relu6", "silu"
+RELU, RELU6, SILU, GELU = "relu", "relu6", "silu", "gelu"
 # By name, the fields of a layer (alexconv.shapes.Conv) that has it.
 ACTIVATIONS: dict[str | None, dict[str, Any]] = {
     None: {},
     RELU: {"relu": True},
     RELU6: {"relu": True, "ceiling": 6},
     SILU: {"silu": True},
+    GELU: {"gelu": True},
 }
 MOST = 2**31 - 1  # of every size: kernels count in 32-bit integers
 MOST_SHOWN = 80  # characters of a bad value in an error

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from alexconv.library.arrays import TO_NCHW, TO_NHWC
 from alexconv.library.convolution import Conv2d
 from alexconv.library.terms import explicit_padding, one_of, terms_of
 from alexconv.library.torch_fusion import (
@@ -20,7 +21,7 @@ from alexconv.library.torch_fusion import (
     traced,
 )
 from alexconv.library.torch_operator import convolve
-from alexconv.library.torch_pixels import activated
+from alexconv.library.torch_pixels import activated, takes
 from alexconv.messages import print_to_stderr
 from alexconv.precisions import PRECISIONS
 
@@ -105,6 +106,65 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         return f"{C * self.terms.groups}, {M}, kernel_size=({R}, {S}), precision={self.precision}"
 
 
+class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
+    """A linear layer over the channels of pixels, ``[N][H][W][C]``: a convolution of one tap, by ``alexconv``.
+
+    It shares the state of the layer that it replaces, and computes other tensors, or with gradients, as that does.
+    """
+
+    precision: str
+    _fixed: tuple[Any, dict[str | None, Conv2d]] | None = None
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        activation: str | None = None,
+        residual: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The activation of the layer's output, ``[N][E][F][M]``; or with ``residual`` the sum, both ``[N][M][E][F]``.
+
+        ``scale``: ``[M][1][1]``, factors of the outputs before that.
+        """
+        inputs = (x,) if residual is None else (x, residual)
+        dtype = getattr(torch, PRECISIONS[self.precision].dtype)
+        frozen = not (torch.is_grad_enabled() and self.weight.requires_grad)
+        if (
+            takes(*inputs)
+            and x.is_contiguous()
+            and frozen
+            and all(each.dtype == dtype for each in (*inputs, self.weight))
+        ):
+            y: torch.Tensor = self._layer(activation, scale)(x.permute(TO_NCHW), None, residual)
+            return y.permute(TO_NHWC) if residual is None else y
+        y = activated(super().forward(x), activation)
+        if residual is None:
+            return y
+        y = y.permute(TO_NCHW)
+        return residual + (y if scale is None else scale * y)
+
+    def _layer(self, activation: str | None, scale: torch.Tensor | None) -> Conv2d:
+        """The convolution with an activation, and its filters as they are now."""
+        versions = version(self.weight), version(self.bias), version(scale)
+        if self._fixed is None or self._fixed[0] != versions:
+            self._fixed = versions, {}
+        layers = self._fixed[1]
+        if activation not in layers:
+            factors = 1 if scale is None else scale.detach().flatten()
+            bias = None if self.bias is None else self.bias.detach() * factors
+            filters = (self.weight.detach().T * factors).T[:, :, None, None].contiguous()
+            layers[activation] = Conv2d(filters, precision=self.precision, bias=bias, activation=activation)
+        return layers[activation]
+
+    @classmethod
+    def of(cls, layer: torch.nn.Linear, precision: str) -> "PatchedLinear":
+        """The replacement of a layer, with the same state."""
+        replacement: PatchedLinear = object.__new__(cls)
+        replacement.__dict__ = layer.__dict__
+        replacement.__dict__["precision"] = precision
+        return replacement
+
+
 def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
     """A value that changes when a parameter or its memory does."""
     if parameter is None:
@@ -121,7 +181,8 @@ class Patched:
 
     ``fused`` are the batch norms, activations, additions and concatenations that convolutions compute: modules, and
     nodes of the model's graph that call functions.  ``unfused`` are other batch norms and activations, with the reason.
-    ``own`` are other batch norms, gates and pooling layers, which have kernels of their own for channels_last.
+    ``own`` are other batch norms, gates, pooling layers, and linear layers over pixels, which have kernels of their own
+    for channels_last.
     """
 
     replaced: tuple[str, ...]
@@ -138,7 +199,7 @@ class Patched:
             lines += [f"{len(self.fused)} {what} computed with them, {len(self.unfused)} left alone"]
             lines += [f"  {name}: {reason}" for name, reason in self.unfused]
         if self.own:
-            lines += [f"{len(self.own)} other batch norms, gates and pooling layers have kernels for channels_last"]
+            lines += [f"{len(self.own)} other layers, gates and activations have kernels for channels_last"]
         return "\n".join(lines)
 
 
@@ -182,7 +243,7 @@ def patch(
     fused, remaining = replace_by_identity(model, set(norms.values())), set()
     own: list[str] = []
     if graph is not None:
-        rewriting = Rewriting(graph, model, PatchedConv2d)
+        rewriting = Rewriting(graph, model, PatchedConv2d, lambda layer: PatchedLinear.of(layer, precision))
         rewriting.rewrite()
         rewriting.install()
         fused += rewriting.fused

@@ -7,7 +7,7 @@ first of them allocates its array, and the others are slices of it.  Imported on
 
 import operator
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from alexconv.library.terms import RELU, RELU6, SILU
+from alexconv.library.terms import GELU, RELU, RELU6, SILU
 from alexconv.library.torch_pixels import PATCHES, PatchedNorm, gated, patched
 
 # Activations by the type of a module, by function, and by the name of a tensor's method.
@@ -29,6 +29,7 @@ ADDITIONS = {operator.add, torch.add, "add"}
 ADDITIONS_IN_PLACE = {operator.iadd, "add_"}
 CONCATENATIONS = {torch.cat, torch.concat}
 SIGMOIDS = {nn.Sigmoid, torch.sigmoid, functional.sigmoid, "sigmoid"}
+PERMUTATIONS = {torch.permute, "permute"}
 PRODUCTS = {operator.mul, torch.mul, "mul"}
 KEEP_CHANNELS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Identity, nn.Dropout)
 NOTHING_IN_EVALUATION = (nn.Identity, nn.Dropout, nn.Dropout2d)
@@ -98,6 +99,8 @@ def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Par
 class Rewriting:
     """A graph whose layers of the type ``patched`` take ``residual``, ``activation``, ``place`` and ``out``.
 
+    ``linear`` returns the replacement of a linear layer, which takes ``activation``, or ``residual`` and ``scale``.
+
     ``fused`` names what they now compute: modules, and nodes of the graph that call functions; ``own`` what pixels.cu
     computes.
     """
@@ -105,6 +108,7 @@ class Rewriting:
     graph: torch.fx.Graph
     model: nn.Module
     patched: type
+    linear: Callable[[Any], nn.Module]
     fused: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
 
@@ -117,6 +121,9 @@ class Rewriting:
             self._join(family)
         for node in list(self.graph.nodes):
             self._give_kernel(node)
+        for node in list(self.graph.nodes):
+            if self._kind(node) is nn.Linear:
+                self._absorb_linear(node)
         self.graph.lint()
 
     def install(self) -> None:
@@ -206,6 +213,56 @@ class Rewriting:
                 self.own.append(self._name(node))
                 self.graph.erase_node(node)
                 self.graph.erase_node(gates[0])
+
+    def _absorb_linear(self, node: Any) -> None:
+        """Moves what follows a linear layer over pixels into its call: GELU, or the end of a residual block.
+
+        That is a factor for each channel, and an addition, after a permutation to ``[N][C][H][W]``.
+        """
+        following = only_user(node)
+        if following is not None and self._is_gelu(following):
+            call, arguments, erased = following, {"activation": GELU}, [following, node]
+        elif following is not None and (end := self._end_of_block(following)):
+            call, residual, scale, erased = end
+            arguments, erased = {"residual": residual, "scale": scale}, [*erased, following, node]
+        else:
+            return
+        owner, _, attribute = node.target.rpartition(".")
+        setattr(self.model.get_submodule(owner), attribute, self.linear(self._module(node)))
+        with self.graph.inserting_before(call):
+            done = self.graph.call_module(node.target, node.args, arguments)
+        call.replace_all_uses_with(done)
+        for each in erased:
+            self.graph.erase_node(each)
+        self.own += [self._name(each) for each in (node, call)]
+
+    def _is_gelu(self, node: Any) -> bool:
+        """Whether a node is GELU, not its approximation."""
+        module: Any = self._module(node)
+        if self._kind(node) is nn.GELU:
+            return bool(module.approximate == "none")
+        return self._kind(node) is functional.gelu and not node.kwargs
+
+    def _end_of_block(self, permutation: Any) -> tuple[Any, Any, Any, list[Any]] | None:
+        """The addition at the end of a residual block, what it adds, the factors, and the nodes from there back."""
+        if self._kind(permutation) not in PERMUTATIONS or self._order(permutation) != (0, 3, 1, 2):
+            return None
+        product = only_user(permutation)
+        if product is None or self._kind(product) not in PRODUCTS or len(product.args) != 2 or product.kwargs:
+            return None
+        (scale,) = [side for side in product.args if side is not permutation]
+        if not isinstance(scale, torch.fx.Node) or scale.op != "get_attr":
+            return None
+        addition = only_user(product)
+        if addition is None or (residual := self._addend(addition, product)) is None:
+            return None
+        return addition, residual, scale, [addition, product]
+
+    @staticmethod
+    def _order(node: Any) -> tuple[int, ...]:
+        """The axes of a permutation, as a function or a method has them."""
+        axes = node.args[1] if len(node.args) == 2 else node.args[1:]
+        return tuple(axes) if isinstance(axes, list | tuple) else ()
 
     def _addend(self, addition: Any, node: Any) -> Any | None:
         """What a node adds to another's output, if it is an addition of the two."""

@@ -34,6 +34,11 @@ constexpr bool HAS_SILU = true;
 #else
 constexpr bool HAS_SILU = false;
 #endif
+#ifdef CONV_GELU
+constexpr bool HAS_GELU = true;
+#else
+constexpr bool HAS_GELU = false;
+#endif
 #ifdef CONV_RESIDUAL
 constexpr bool HAS_RESIDUAL = true;
 #define RESIDUAL_PARAMETER(type) , const type* __restrict__ residual
@@ -48,7 +53,7 @@ constexpr bool HAS_RESIDUAL = false;
 #endif
 NUMBER(Y_CHANNELS, CONV_Y_CHANNELS);  // of the array of which the outputs are a slice
 NUMBER(RELU, HAS_RELU);
-constexpr bool HAS_EPILOGUE = HAS_BIAS || HAS_RESIDUAL || HAS_RELU || HAS_SILU;
+constexpr bool HAS_EPILOGUE = HAS_BIAS || HAS_RESIDUAL || HAS_RELU || HAS_SILU || HAS_GELU;
 #define EPILOGUE_PARAMETERS(type) BIAS_PARAMETER(type) RESIDUAL_PARAMETER(type)
 #define ADDENDS(type) Addends<type>{BIAS, RESIDUAL}
 
@@ -67,6 +72,7 @@ __device__ __forceinline__ Value bias_of(const Value* __restrict__ bias,  // [M]
 __device__ __forceinline__ float activated(float sum)
 {
     if constexpr (HAS_SILU) return __fdividef(sum, 1 + __expf(-sum));
+    if constexpr (HAS_GELU) return 0.5f * sum * (1 + erff(sum * 0.70710678f));
     if constexpr (CEILING > 0) sum = sum > CEILING ? CEILING : sum;
     if constexpr (HAS_RELU) sum = RELU && sum < 0 ? 0 : sum;
     return sum;

@@ -1,6 +1,7 @@
 """What epilogues add to sums and where they store outputs, on the host executor."""
 
 from dataclasses import replace
+from math import erf, sqrt
 
 import numpy as np
 import pytest
@@ -78,7 +79,8 @@ def test_outputs_that_are_computed_again_keep_their_residual(executor, name):
 @pytest.mark.parametrize(("named", "due"), [
     ({"relu": True, "ceiling": 6}, lambda y: np.clip(y, 0, 6)),
     ({"silu": True}, lambda y: y / (1 + np.exp(-y))),
-], ids=["ReLU6", "SiLU"])  # fmt: skip
+    ({"gelu": True}, lambda y: y / 2 * (1 + np.vectorize(erf)(y / sqrt(2)))),
+], ids=["ReLU6", "SiLU", "GELU"])  # fmt: skip
 @pytest.mark.parametrize("name", ["direct-any", "mma-half"])
 def test_activations(executor, name, named, due):
     rung, conv = RUNGS[name], replace(LAYER.alone(), bias=True, **named)

@@ -377,5 +377,38 @@ def test_additions_and_concatenations_are_computed_with_convolutions(torch):
             torch.testing.assert_close(patched(x), model(x), rtol=1e-5, atol=1e-5)  # through the operator
 
 
+def test_linear_layers_over_pixels_are_convolutions_with_what_follows_them(torch, monkeypatch):
+    from alexconv.library import torch_face
+
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 12), nn.GELU(), nn.Linear(12, 4, bias=False))
+            self.scale = nn.Parameter(torch.rand(4, 1, 1))
+
+        def forward(self, x):
+            return x + self.scale * self.body(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Conv2d(4, 4, 1), Block()).eval()
+    x = x_of(torch).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected = model(x)
+        found = alexconv.patch(model, fuse=True, say=str)
+        assert found.own == ("1.body.0", "1.body.1", "1.body.2", "add")
+        torch.testing.assert_close(model(x), expected)  # by torch
+        computed = []
+        monkeypatch.setattr(torch_face, "takes", lambda *tensors: computed.append(tensors) or True)
+        for factor in (1, 3):
+            model[1].scale.mul_(factor)
+            before = model[0](x)
+            y = nn.functional.linear(before.permute(0, 2, 3, 1), model[1].body[0].weight, model[1].body[0].bias)
+            y = nn.functional.linear(nn.functional.gelu(y), model[1].body[2].weight)
+            torch.testing.assert_close(model(x), before + model[1].scale * y.permute(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
+        assert [len(tensors) for tensors in computed] == [1, 2] * 2
+
+
 def x_of(torch):
     return torch.linspace(-1, 1, 2 * 4 * 7 * 6).reshape(2, 4, 7, 6)

@@ -177,7 +177,7 @@ ERRORS = {
     "x has 3 channels, the filters have 3 in each of 3 groups": {"groups": 3},
     "groups is 3, which does not divide 4 filters": {"groups": 3, "filters": W[:, :1]},
     "a filter of 9 x 2 with its dilation is larger than the padded plane of 7 x 6": {"dilation": (4, 1)},
-    "unknown activation 'gelu': choose from None, relu": {"activation": "gelu"},
+    "unknown activation 'tanh': choose from None, relu": {"activation": "tanh"},
     "bias has 3 elements, there are 4 filters": {"bias": np.zeros(3, np.float32)},
     "bias has 2 dimensions (4, 1), not 1": {"bias": np.zeros((4, 1), np.float32)},
     "bias is float64, but precision fp32 takes float32": {"bias": np.zeros(4)},
