@@ -5,7 +5,8 @@
 // Arrays may be slices of channels of larger ones: a pixel begins PITCH elements after the one before.
 //
 // affine: the activation of x times a factor and plus a shift of each channel.  gate: x times the sigmoid of a number of
-// each image and channel.  pool: the largest value of a window, or the mean; windows end at the plane's border.
+// each image and channel.  pool: the largest value of a window, or the mean; windows end at the plane's border.  means:
+// the mean of each plane; a block sums some chunks of channels of an image, its threads' sums are added in a tree.
 #include "activation.cuh"
 
 #if ELEMENT_BYTES == 2
@@ -123,4 +124,43 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) values[i] /= of.R * of.S;
     store(y + place.pixel * of.y_pitch + place.c, values);
+}
+
+constexpr int SUMMING_THREADS = 1024;
+
+struct Means {
+    long long N, pixels, C, x_pitch, columns;  // of pixels of an image; chunks of a block, a power of two
+};
+
+extern "C" __global__ void __launch_bounds__(SUMMING_THREADS)
+    means(const Element* __restrict__ x,  // [N][pixels][C], pixels x_pitch apart
+          Element* __restrict__ y,        // [N][C]
+          Means of)
+{
+    __shared__ float sums[SUMMING_THREADS][VECTOR];
+    const int columns = of.columns, chunks = of.C / VECTOR, blocks = (chunks + columns - 1) / columns;
+    const long long n = blockIdx.x / blocks;
+    const int chunk = blockIdx.x % blocks * columns + threadIdx.x % columns, pixels = of.pixels;
+    float sum[VECTOR] = {};
+    if (chunk < chunks) {
+        x += n * pixels * of.x_pitch + chunk * VECTOR;
+#pragma unroll 4
+        for (int pixel = threadIdx.x / columns; pixel < pixels; pixel += SUMMING_THREADS / columns) {
+            const Chunk values = load(x + pixel * of.x_pitch);
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) sum[i] += float(values.values[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) sums[threadIdx.x][i] = sum[i];
+    for (int half = SUMMING_THREADS / 2; half >= columns; half /= 2) {
+        __syncthreads();  // the sums that the next step adds are complete
+        if (threadIdx.x < half)
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) sums[threadIdx.x][i] += sums[threadIdx.x + half][i];
+    }
+    if (threadIdx.x >= columns || chunk >= chunks) return;
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) sum[i] = sums[threadIdx.x][i] / pixels;
+    store(y + n * of.C + chunk * VECTOR, sum);
 }

@@ -18,16 +18,20 @@ from alexconv.library.terms import ACTIVATIONS
 from alexconv.shapes import Conv
 
 MOST_PACKETS = 4096
+SUMMING_THREADS = 1024  # of a block of means, as in pixels.cu
+MOST_COLUMNS, LEAST_COLUMNS = 32, 4  # vectors of a pixel that such a block sums
+WANTED_BLOCKS = 132  # about a GPU's multiprocessors
 MOST_VALUES = 2**31 - 1  # of an array: kernels count pixels and channels of an image in 32-bit integers
 
 
 class Work(NamedTuple):
-    """A launch of pixels.cu: its entry point, the vectors that it stores, its arrays by packets' names, its struct."""
+    """A launch of pixels.cu: its entry point, its arrays by packets' names, its struct, blocks, threads of a block."""
 
     entry: str
-    vectors: int
     arrays: tuple[str, ...]
     words: tuple[int, ...]
+    blocks: int
+    threads: int = THREADS
 
 
 def pitch(array: Descriptor) -> int | None:
@@ -48,7 +52,7 @@ def affine(x: Descriptor, y: Descriptor, activation: str | None) -> Work | None:
     conv = Conv(1, 1, 1, 1, 1, 1, **ACTIVATIONS[activation])
     N, C, H, W = x.shape
     words = N * H * W, C, *map(int, filter(None, pitches)), *activation_words(conv)
-    return Work("affine", N * H * W * C // vector_of(x), ("x", "w", "bias", "y"), words)
+    return Work("affine", ("x", "w", "bias", "y"), words, blocks_of(x, N * H * W))
 
 
 def gate(x: Descriptor, gates: Descriptor) -> Work | None:
@@ -57,7 +61,7 @@ def gate(x: Descriptor, gates: Descriptor) -> Work | None:
     step = pitch(x)
     if step is None or gates.shape != (N, C, 1, 1) or not (gates.lies("nhwc") and gates.aligned):
         return None
-    return Work("gate", N * H * W * C // vector_of(x), ("x", "residual", "y"), (N * H * W, H * W, C, step))
+    return Work("gate", ("x", "residual", "y"), (N * H * W, H * W, C, step), blocks_of(x, N * H * W))
 
 
 def pool(x: Descriptor, y: Descriptor, window: Sequence[int], *, mean: bool) -> Work | None:
@@ -67,12 +71,30 @@ def pool(x: Descriptor, y: Descriptor, window: Sequence[int], *, mean: bool) -> 
         return None
     (N, C, H, W), (E, F) = x.shape, y.shape[2:]
     words = N, H, W, C, E, F, *window, x_pitch, y_pitch, int(mean)
-    return Work("pool", N * E * F * C // vector_of(x), ("x", "y"), words)
+    return Work("pool", ("x", "y"), words, blocks_of(x, N * E * F))
+
+
+def means(x: Descriptor) -> Work | None:
+    """The mean of each plane, into ``[N][C][1][1]``, packed; None for arrays that are not taken."""
+    step = pitch(x)
+    if step is None:
+        return None
+    N, C, H, W = x.shape
+    chunks, columns = C // vector_of(x), MOST_COLUMNS
+    while columns > LEAST_COLUMNS and N * ceil(chunks / columns) < WANTED_BLOCKS:
+        columns //= 2
+    blocks = N * ceil(chunks / columns)
+    return Work("means", ("x", "y"), (N, H * W, C, step, columns), blocks, SUMMING_THREADS)
 
 
 def vector_of(array: Descriptor) -> int:
     """Elements of a vector."""
     return SLICE_BYTES // array.itemsize
+
+
+def blocks_of(x: Descriptor, pixels: int) -> int:
+    """Blocks with a thread for each vector of so many pixels of x's channels."""
+    return ceil(pixels * x.shape[1] // vector_of(x) / THREADS)
 
 
 packets: dict[Any, Packet] = {}
@@ -88,9 +110,9 @@ def enqueue(work: Work, x: View, addresses: Sequence[int]) -> None:
         if packet is None or not packet.usable():
             lane = device.lane_of(numbers, x.stream)
             recipe = device.recipe(lane)
-            grid = ceil(work.vectors / THREADS), 1, 1
             function = device.of_any_shape(PIXELS_SOURCE, x.descriptor, work.entry)
-            recipe.add(function, grid, (THREADS, 1, 1), 0, [*map(Symbol, work.arrays), list(work.words)])
+            parameters: list[Any] = [*map(Symbol, work.arrays), list(work.words)]
+            recipe.add(function, (work.blocks, 1, 1), (work.threads, 1, 1), 0, parameters)
             packet = Packet(recipe, lane, ())
             if lane.life is None:
                 if len(packets) >= MOST_PACKETS:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from alexconv.library.terms import GELU, RELU, RELU6, SILU
-from alexconv.library.torch_pixels import PATCHES, PatchedNorm, gated, patched
+from alexconv.library.torch_pixels import PATCHES, PatchedNorm, averaged, gated, patched
 
 # Activations by the type of a module, by function, and by the name of a tensor's method.
 ACTIVATIONS: dict[Any, str] = {
@@ -201,6 +201,9 @@ class Rewriting:
                 self.graph.erase_node(following)
                 self.own.append(self._name(following))
         if type(self._module(node)) in PATCHES.values():
+            self.own.append(self._name(node))
+        elif self._kind(node) is functional.adaptive_avg_pool2d and len(node.args) == 2:
+            node.target = averaged
             self.own.append(self._name(node))
         elif self._kind(node) in PRODUCTS and len(node.args) == 2 and not node.kwargs:
             sides = [side for side in node.args if isinstance(side, torch.fx.Node)]

@@ -96,7 +96,16 @@ class PatchedAvgPool(nn.AvgPool2d):  # type: ignore[misc]
         return super().forward(x)
 
 
+class PatchedGlobalPool(nn.AdaptiveAvgPool2d):  # type: ignore[misc]
+    """Average pooling to a size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The means of windows, here of planes if the size is 1."""
+        return averaged(x, self.output_size)
+
+
 PATCHES: dict[type, type] = {
+    nn.AdaptiveAvgPool2d: PatchedGlobalPool,
     nn.BatchNorm2d: PatchedNorm,
     nn.MaxPool2d: PatchedMaxPool,
     nn.AvgPool2d: PatchedAvgPool,
@@ -133,6 +142,15 @@ def outputs(size: int, window: int, step: int, around: int, *, up: bool) -> int:
     room = size + 2 * around - window
     count = (room + (step - 1 if up else 0)) // step + 1
     return count - 1 if up and (count - 1) * step >= size + around else count
+
+
+def averaged(x: torch.Tensor, output_size: Any) -> torch.Tensor:
+    """``torch.nn.functional.adaptive_avg_pool2d``."""
+    if output_size in (1, (1, 1), [1, 1]) and takes(x):
+        y = computed(x, (*x.shape[:2], 1, 1), lambda of_x, _: pixels.means(of_x))
+        if y is not None:
+            return y
+    return torch.nn.functional.adaptive_avg_pool2d(x, output_size)
 
 
 def gated(x: torch.Tensor, gates: torch.Tensor) -> torch.Tensor:

@@ -13,3 +13,5 @@ extern "C" __global__ void gate_at(const Element* x, const Element* gates, Eleme
 }
 
 extern "C" __global__ void pool_at(const Element* x, Element* y, const Pool* of) { pool(x, y, *of); }
+
+extern "C" __global__ void means_at(const Element* x, Element* y, const Means* of) { means(x, y, *of); }

@@ -16,7 +16,7 @@ N, C, H, W, WHOLE, FIRST = 2, 24, 7, 9, 40, 8  # x is some channels of a larger 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["fp16", "fp32"])
 def module(request):
-    entries = [f"{entry}_at" for entry in ("affine", "gate", "pool")]
+    entries = [f"{entry}_at" for entry in ("affine", "gate", "pool", "means")]
     return RUNTIME.compile(SOURCE, {"ELEMENT_BYTES": request.param}, entries), f"f{request.param}"
 
 
@@ -44,8 +44,8 @@ def run(module, work, **arrays):
         memory[name].bytes[:] = bytes_of(values).view(np.uint8).reshape(-1)
     of = RUNTIME.allocate(8 * len(work.words))
     of.bytes[:] = np.array(work.words, np.int64).view(np.uint8)
-    grid = -(-work.vectors // pixels.THREADS), 1, 1
-    kernels.launch(f"{work.entry}_at", grid, (pixels.THREADS, 1, 1), 0, [*(memory[name] for name in work.arrays), of])
+    grid, block = (work.blocks, 1, 1), (work.threads, 1, 1)
+    kernels.launch(f"{work.entry}_at", grid, block, 0, [*(memory[name] for name in work.arrays), of])
     y = arrays["y"]
     stored = memory["y"].array(y.dtype, (N, *y.shape[2:], y.shape[1]))
     return stored.transpose(0, 3, 1, 2).astype(np.float64)
@@ -102,6 +102,18 @@ def test_pool(module, mean):
     due = windows.mean((4, 5)) if mean else windows.max((4, 5))
     assert np.isnan(due).any()
     np.testing.assert_allclose(stored, due, rtol=1e-3 if mean else 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("images", [N, 200], ids=["few blocks", "many blocks"])
+def test_means(module, images, monkeypatch):
+    monkeypatch.setattr(pixels, "WANTED_BLOCKS", pixels.WANTED_BLOCKS * N / images)
+    dtype = module[1]
+    x, y = slice_of_channels(dtype), nhwc(np.full((N, C, 1, 1), np.nan, dtype))
+    work = pixels.means(descriptor(x))
+    stored = run(module, work, x=x, y=y)
+    due = x.astype("f8").mean((2, 3), keepdims=True)
+    assert np.isnan(due).sum() == 1
+    np.testing.assert_allclose(stored, due, rtol=1e-3 if dtype == "f2" else 1e-5, atol=1e-3 if dtype == "f2" else 1e-6)
 
 
 def test_arrays_that_are_not_taken():
