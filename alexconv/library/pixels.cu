@@ -126,6 +126,36 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     store(y + place.pixel * of.y_pitch + place.c, values);
 }
 
+constexpr int LANES = 32;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    pool_planes(const Element* __restrict__ x,  // [N][C][H][W]
+                Element* __restrict__ y,        // [N][E][F][C], pixels y_pitch apart
+                Pool of)
+{
+    const int E = of.E, F = of.F, H = of.H, W = of.W, C = of.C, tiles = (F + LANES - 1) / LANES;
+    const int f = blockIdx.x % tiles * LANES + threadIdx.x % LANES, e = blockIdx.x / tiles % E;
+    const long long n = blockIdx.x / tiles / E;
+    if (f >= F) return;
+    const int top = e * int(of.U) - int(of.top), left = f * int(of.V) - int(of.left);
+    const int bottom = min(top + int(of.R), H), right = min(left + int(of.S), W);
+    for (int c = threadIdx.x / LANES * VECTOR; c < C; c += THREADS / LANES * VECTOR) {
+        float values[VECTOR];
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) {
+            const Element* const plane = x + (n * C + c + i) * H * W;
+            float largest = -INFINITY;
+            for (int h = max(top, 0); h < bottom; ++h)
+                for (int w = max(left, 0); w < right; ++w) {
+                    const float value = plane[h * W + w];
+                    if (largest == largest && !(value <= largest)) largest = value;  // the first NaN is the largest
+                }
+            values[i] = largest;
+        }
+        store(y + ((n * E + e) * F + f) * of.y_pitch + c, values);
+    }
+}
+
 constexpr int SUMMING_THREADS = 1024;
 
 struct Means {

@@ -18,6 +18,7 @@ from alexconv.library.terms import ACTIVATIONS
 from alexconv.shapes import Conv
 
 MOST_PACKETS = 4096
+LANES = 32
 SUMMING_THREADS = 1024  # of a block of means, as in pixels.cu
 MOST_COLUMNS, LEAST_COLUMNS = 32, 4  # vectors of a pixel that such a block sums
 WANTED_BLOCKS = 132  # about a GPU's multiprocessors
@@ -72,6 +73,15 @@ def pool(x: Descriptor, y: Descriptor, window: Sequence[int], *, mean: bool) -> 
     (N, C, H, W), (E, F) = x.shape, y.shape[2:]
     words = N, H, W, C, E, F, *window, x_pitch, y_pitch, int(mean)
     return Work("pool", ("x", "y"), words, blocks_of(x, N * E * F))
+
+
+def pool_planes(x: Descriptor, y: Descriptor, window: Sequence[int]) -> Work | None:
+    """The largest value of windows (R, S, U, V, top, left) of x in nchw; None for arrays that are not taken."""
+    y_pitch = pitch(y)
+    if y_pitch is None or not x.lies("nchw") or prod(x.shape) > MOST_VALUES:
+        return None
+    (N, C, H, W), (E, F) = x.shape, y.shape[2:]
+    return Work("pool_planes", ("x", "y"), (N, H, W, C, E, F, *window, C, y_pitch, 0), N * E * ceil(F / LANES))
 
 
 def means(x: Descriptor) -> Work | None:

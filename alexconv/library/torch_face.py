@@ -49,10 +49,12 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         activation: str | None = None,
         place: tuple[int, int] | None = None,
         out: torch.Tensor | None = None,
+        planes: bool = False,
     ) -> torch.Tensor:
         """The convolution, of a tensor of the precision's type, plus ``residual``, and the activation of that.
 
-        In ``out`` if given; ``place``: as a slice of a new array, of its channels and its first one in that.
+        In ``out`` if given; ``place``: as a slice of a new array, of its channels and its first one in that;
+        ``planes``: in nchw, whatever x is, of floats, since rungs for few channels of these store planes.
         """
         if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
             return self._kept(activated(self(x) + residual, activation), place, out)
@@ -65,6 +67,8 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
             channels, start = place
             N, M, E, F = self.y_shape(x)
             out = new_array(x, (N, channels, E, F)).narrow(1, start, M)
+        elif planes and out is None and x.dtype == torch.float32 and x.is_cuda:
+            out = torch.empty(self.y_shape(x), dtype=x.dtype, device=x.device)
         output: torch.Tensor = self._layer(activation)(x, out, residual)
         return output
 

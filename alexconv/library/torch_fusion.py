@@ -17,7 +17,15 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from alexconv.library.terms import GELU, RELU, RELU6, SILU
-from alexconv.library.torch_pixels import PATCHES, PatchedNorm, averaged, gated, patched
+from alexconv.library.torch_pixels import (
+    PATCHES,
+    PatchedMaxPool,
+    PatchedNorm,
+    averaged,
+    gated,
+    is_channels_last,
+    patched,
+)
 
 # Activations by the type of a module, by function, and by the name of a tensor's method.
 ACTIVATIONS: dict[Any, str] = {
@@ -32,6 +40,7 @@ SIGMOIDS = {nn.Sigmoid, torch.sigmoid, functional.sigmoid, "sigmoid"}
 PERMUTATIONS = {torch.permute, "permute"}
 PRODUCTS = {operator.mul, torch.mul, "mul"}
 KEEP_CHANNELS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Identity, nn.Dropout)
+FEW_CHANNELS = 4  # of an image
 NOTHING_IN_EVALUATION = (nn.Identity, nn.Dropout, nn.Dropout2d)
 STOCHASTIC_DEPTH = "stochastic_depth"  # torchvision's function, which returns its input in evaluation
 
@@ -124,6 +133,8 @@ class Rewriting:
         for node in list(self.graph.nodes):
             if self._kind(node) is nn.Linear:
                 self._absorb_linear(node)
+            elif type(self._module(node)) is PatchedMaxPool:
+                self._leave_planes(node)
         self.graph.lint()
 
     def install(self) -> None:
@@ -216,6 +227,15 @@ class Rewriting:
                 self.own.append(self._name(node))
                 self.graph.erase_node(node)
                 self.graph.erase_node(gates[0])
+
+    def _leave_planes(self, pool: Any) -> None:
+        """Lets a first layer leave its outputs in planes, if that takes it less time, for the pooling that follows."""
+        node: Any = pool.args[0]
+        layer: Any = self._module(node) if isinstance(node, torch.fx.Node) else None
+        alone = self._is_layer(layer) and len(node.users) == 1
+        if alone and layer.weight.shape[1] <= FEW_CHANNELS:
+            node.kwargs = {**node.kwargs, "planes": True}
+            pool.kwargs = {**pool.kwargs, "like": node.args[0]}
 
     def _absorb_linear(self, node: Any) -> None:
         """Moves what follows a linear layer over pixels into its call: GELU, or the end of a residual block.
@@ -371,11 +391,6 @@ class Family:
     parts: list[Any]
     sizes: list[int]
     members: dict[Any, int]
-
-
-def is_channels_last(x: torch.Tensor) -> bool:
-    """Whether a tensor ``[N][C][H][W]``, or a slice of one, has its channels innermost."""
-    return bool(x.shape[1] > 1 and x.stride(1) == 1 and x.shape[2] * x.shape[3] > 1)
 
 
 def new_array(like: torch.Tensor, shape: Iterable[int]) -> torch.Tensor:

@@ -5,6 +5,7 @@ Imported only in a process that has torch.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,13 +76,16 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
 class PatchedMaxPool(nn.MaxPool2d):  # type: ignore[misc]
     """Max pooling."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The largest values of windows."""
+    def forward(self, x: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
+        """The largest values of windows; in channels_last if ``like``, or else x, is."""
         if takes(x) and pairs(self.dilation) == (1, 1) and not self.return_indices:
-            y = pooled(x, self, mean=False)
+            turns = like is not None and is_channels_last(like) and x.is_contiguous()
+            y = pooled(x, self, pixels.pool_planes if turns else partial(pixels.pool, mean=False))
             if y is not None:
                 return y
-        return super().forward(x)
+        y = super().forward(x)
+        turns = like is not None and is_channels_last(like)
+        return y.contiguous(memory_format=torch.channels_last) if turns else y
 
 
 class PatchedAvgPool(nn.AvgPool2d):  # type: ignore[misc]
@@ -90,7 +94,7 @@ class PatchedAvgPool(nn.AvgPool2d):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The means of windows."""
         if takes(x) and pairs(self.padding) == (0, 0) and not self.ceil_mode and self.divisor_override is None:
-            y = pooled(x, self, mean=True)
+            y = pooled(x, self, partial(pixels.pool, mean=True))
             if y is not None:
                 return y
         return super().forward(x)
@@ -125,8 +129,13 @@ def pairs(value: Any) -> tuple[int, int]:
     return down, across
 
 
-def pooled(x: torch.Tensor, pool: Any, *, mean: bool) -> torch.Tensor | None:
-    """The tensor pooled by pixels.cu; None if that does not take it."""
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether a tensor ``[N][C][H][W]``, or a slice of one, has its channels innermost."""
+    return bool(x.shape[1] > 1 and x.stride(1) == 1 and x.shape[2] * x.shape[3] > 1)
+
+
+def pooled(x: torch.Tensor, pool: Any, work: Callable[..., pixels.Work | None]) -> torch.Tensor | None:
+    """The tensor pooled by a launch of pixels.cu, with channels innermost; None if that does not take it."""
     (R, S), (U, V), (top, left) = (pairs(size) for size in (pool.kernel_size, pool.stride, pool.padding))
     N, C, H, W = x.shape
     rows, columns = (
@@ -134,7 +143,7 @@ def pooled(x: torch.Tensor, pool: Any, *, mean: bool) -> torch.Tensor | None:
         for size, window, step, around in ((H, R, U, top), (W, S, V, left))
     )
     window = R, S, U, V, top, left
-    return computed(x, (N, C, rows, columns), lambda of_x, of_y: pixels.pool(of_x, of_y, window, mean=mean))
+    return computed(x, (N, C, rows, columns), lambda of_x, of_y: work(of_x, of_y, window))
 
 
 def outputs(size: int, window: int, step: int, around: int, *, up: bool) -> int:

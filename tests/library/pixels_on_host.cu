@@ -15,3 +15,5 @@ extern "C" __global__ void gate_at(const Element* x, const Element* gates, Eleme
 extern "C" __global__ void pool_at(const Element* x, Element* y, const Pool* of) { pool(x, y, *of); }
 
 extern "C" __global__ void means_at(const Element* x, Element* y, const Means* of) { means(x, y, *of); }
+
+extern "C" __global__ void pool_planes_at(const Element* x, Element* y, const Pool* of) { pool_planes(x, y, *of); }

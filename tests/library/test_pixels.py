@@ -16,7 +16,7 @@ N, C, H, W, WHOLE, FIRST = 2, 24, 7, 9, 40, 8  # x is some channels of a larger 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["fp16", "fp32"])
 def module(request):
-    entries = [f"{entry}_at" for entry in ("affine", "gate", "pool", "means")]
+    entries = [f"{entry}_at" for entry in ("affine", "gate", "pool", "means", "pool_planes")]
     return RUNTIME.compile(SOURCE, {"ELEMENT_BYTES": request.param}, entries), f"f{request.param}"
 
 
@@ -53,7 +53,7 @@ def run(module, work, **arrays):
 
 def bytes_of(values):
     """The memory from an array's first element on, in the order in which it lies."""
-    if values.ndim < 4:
+    if values.ndim < 4 or values.flags.c_contiguous:
         return np.ascontiguousarray(values)
     base = values.base if values.base is not None and values.base.size > values.size else values
     if base.ndim == 4 and base.shape[-1] != WHOLE:
@@ -102,6 +102,18 @@ def test_pool(module, mean):
     due = windows.mean((4, 5)) if mean else windows.max((4, 5))
     assert np.isnan(due).any()
     np.testing.assert_allclose(stored, due, rtol=1e-3 if mean else 0, atol=1e-6)
+
+
+def test_pool_planes(module):
+    dtype, window = module[1], (3, 2, 2, 1, 1, 0)
+    x = np.ascontiguousarray(slice_of_channels(dtype))
+    y = nhwc(np.full((N, C, (H + 1 - 3) // 2 + 1, W - 1), np.nan, dtype))
+    work = pixels.pool_planes(descriptor(x), descriptor(y), window)
+    stored = run(module, work, x=x, y=y)
+    padded = np.pad(x.astype("f8"), ((0, 0), (0, 0), (1, 0), (0, 0)), constant_values=-np.inf)
+    due = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2].max((4, 5))
+    np.testing.assert_array_equal(stored, due)
+    assert pixels.pool_planes(descriptor(slice_of_channels(dtype)), descriptor(y), window) is None
 
 
 @pytest.mark.parametrize("images", [N, 200], ids=["few blocks", "many blocks"])
