@@ -52,6 +52,8 @@ struct Affine {
     Activation activation;
 };
 
+constexpr int TOGETHER = 4;  // pixels of a thread: all are loaded before the first is stored
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     affine(const Element* __restrict__ x,      // [pixels][C], x_pitch apart
            const float* __restrict__ factors,  // [C]
@@ -60,13 +62,27 @@ extern "C" __global__ void __launch_bounds__(THREADS)
            Affine of)
 {
     const Place place = Place::of(of.C);
-    if (place.pixel >= of.pixels) return;
-    const Chunk chunk = load(x + place.pixel * of.x_pitch + place.c);
-    float values[VECTOR];
+    const long long first = place.pixel * TOGETHER;
+    if (first >= of.pixels) return;
+    Chunk chunks[TOGETHER];
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i)
-        values[i] = activated(of.activation, float(chunk.values[i]) * factors[place.c + i] + shifts[place.c + i]);
-    store(y + place.pixel * of.y_pitch + place.c, values);
+    for (int k = 0; k < TOGETHER; ++k)
+        if (first + k < of.pixels) chunks[k] = load(x + (first + k) * of.x_pitch + place.c);
+    alignas(16) float of_chunk[2][VECTOR];
+#pragma unroll
+    for (int i = 0; i < VECTOR; i += 4) {
+        *reinterpret_cast<float4*>(of_chunk[0] + i) = *reinterpret_cast<const float4*>(factors + place.c + i);
+        *reinterpret_cast<float4*>(of_chunk[1] + i) = *reinterpret_cast<const float4*>(shifts + place.c + i);
+    }
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k) {
+        if (first + k >= of.pixels) return;
+        float values[VECTOR];
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i)
+            values[i] = activated(of.activation, float(chunks[k].values[i]) * of_chunk[0][i] + of_chunk[1][i]);
+        store(y + (first + k) * of.y_pitch + place.c, values);
+    }
 }
 
 struct Gate {

@@ -19,6 +19,7 @@ from alexconv.shapes import Conv
 
 MOST_PACKETS = 4096
 LANES = 32
+TOGETHER = 4  # pixels of a thread of affine
 SUMMING_THREADS = 1024  # of a block of means, as in pixels.cu
 MOST_COLUMNS, LEAST_COLUMNS = 32, 4  # vectors of a pixel that such a block sums
 WANTED_BLOCKS = 132  # about a GPU's multiprocessors
@@ -53,7 +54,7 @@ def affine(x: Descriptor, y: Descriptor, activation: str | None) -> Work | None:
     conv = Conv(1, 1, 1, 1, 1, 1, **ACTIVATIONS[activation])
     N, C, H, W = x.shape
     words = N * H * W, C, *map(int, filter(None, pitches)), *activation_words(conv)
-    return Work("affine", ("x", "w", "bias", "y"), words, blocks_of(x, N * H * W))
+    return Work("affine", ("x", "w", "bias", "y"), words, blocks_of(x, ceil(N * H * W / TOGETHER)))
 
 
 def gate(x: Descriptor, gates: Descriptor) -> Work | None:
