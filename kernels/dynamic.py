@@ -81,7 +81,7 @@ class Dynamic:
         """Whether there is a build; there is none for residuals and activations other than ReLU."""
         values = {**p.constants, **{name: of(p) for name, of in self.variants}}
         conv = p.conv
-        beyond = (conv.groups > 1 and not self.groups) or conv.residual or conv.ceiling or conv.silu
+        beyond = (conv.groups > 1 and not self.groups) or conv.residual or conv.ceiling or conv.silu or conv.gelu
         return not beyond and any(build.items() <= values.items() for build in self.builds)
 
 
