@@ -27,7 +27,7 @@ from alexconv.options import command_line, exits_cleanly
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 
-EPOCHS, BATCH, RATE, SCALED = 4, 32, 0.05, 1024.0
+EPOCHS, BATCH, RATE, SCALED = 6, 32, 0.01, 1024.0
 CONTENDERS = ("torch", "alexconv")
 LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride

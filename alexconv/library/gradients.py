@@ -3,9 +3,9 @@
 Operands are torch tensors, or NumPy arrays, with their axes as (N, C, H, W), in any memory layout.
 
 The rung is the one that ``auto`` chooses for the direction, in the call's class or a stricter one; a rung whose order
-of additions varies is never chosen.  A gradient waits for its rung to compile.  fp16 tensors of a layer that no fp16
-rung takes are converted to floats, which hold them exactly, and the gradient is rounded once.  Gradients of arrays in
-host memory are computed on the CPU, in class fp32.
+of additions varies is never chosen.  A gradient waits for its rung to compile, and so does the forward pass before it.
+fp16 tensors of a layer that no fp16 rung takes are converted to floats, which hold them exactly, and the gradient is
+rounded once.  Gradients of arrays in host memory are computed on the CPU, in class fp32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -66,6 +66,23 @@ def bias_gradient(dy: Any, terms: Terms) -> Any:
         packet = sums_operation().packet(device, sums_of(dy_view.descriptor), dy_view.stream)
         packet.enqueue((dy_view.address, sums.data_ptr(), 0, 0, 0))
     return sums
+
+
+def wait_for_rung(x: Any, filters: Any, bias: Any, terms: Terms) -> None:
+    """Compiles the rung of a forward call of tensors on a GPU, where it has one."""
+    x_array, w_array = view(x, "x").descriptor, view(filters, "filters").descriptor
+    bias_array = None if bias is None else view(bias, "bias", axes=1).descriptor
+    if x_array.device is not None and w_array.device is not None and len(x):
+        waited_for(x_array, w_array, bias_array, terms)
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def waited_for(x: Descriptor, w: Descriptor, bias: Descriptor | None, terms: Terms) -> None:
+    """The same for tensors of these descriptors, once."""
+    call, device = call_of(terms, w, x, None, bias), devices.gpu(x.device)  # type: ignore[arg-type]
+    with device.lock, device.current():
+        if key := route_of(device, call).key:
+            device.loaded(key, wait=True)
 
 
 def start(x: Any, filters: Any, wanted: tuple[bool, bool], terms: Terms) -> None:

@@ -30,8 +30,14 @@ def operator(
     relu: bool,
     precision: str,
 ) -> torch.Tensor:
-    """``alexconv.conv2d`` in nchw, ``padding`` as (top, bottom, left, right)."""
+    """``alexconv.conv2d`` in nchw, ``padding`` as (top, bottom, left, right); waits for its rung to compile.
+
+    So that a training has the same bits whatever was compiled before.
+    """
     activation = RELU if relu else None
+    if x.is_cuda:
+        terms = terms_in(stride, padding, dilation, groups, precision)._replace(activation=activation)
+        gradients.wait_for_rung(x, filters, bias, terms)
     operation = operation_of(
         tuple(stride), tuple(padding), precision, "nchw", "auto", activation, tuple(dilation), groups
     )
@@ -184,8 +190,6 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     ctx.arguments.append(precision)
     ctx.has_bias = bias is not None
     ctx.save_for_backward(x, filters, output if relu else None)
-    if is_plain(x) and x.is_cuda:
-        gradients.start(x, filters, (ctx.needs_input_grad[0], ctx.needs_input_grad[1]), terms_in(*ctx.arguments))
 
 
 def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -231,6 +235,9 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms, residual: 
         x, filters, bias, residual = (of_class(values, terms.precision) for values in arrays)
     turned = x.permute(TO_NCHW) if terms.layout == "nhwc" else x
     padding = explicit_padding(terms, turned.shape[2:], filters.shape[2:])
+    if not torch.compiler.is_compiling() and is_plain(turned) and turned.is_cuda and torch.is_grad_enabled():
+        wanted = turned.requires_grad, filters.requires_grad
+        gradients.start(turned, filters, wanted, terms._replace(layout="nchw", padding=padding))
     y = operator(
         turned,
         filters,

@@ -11,8 +11,8 @@ Appends records to the file, of these types (docs/library.md has the tables):
 ``library-first``  seconds of the first call of shapes new to the process, by what the cache has of them; without a
                    compiler where it says so
 ``library-training``  a layer's three convolutions of a training step (``--parts training``): ms of each in a graph, by
-                   contender and direction: alexconv, cudnn, cudnn-deterministic, each in nchw and nhwc; the rungs of
-                   the gradients; their largest errors over the norms
+                   contender and direction: alexconv and cudnn-deterministic in the layout of the class's rungs, cudnn
+                   in both; the rungs of the gradients; their largest errors over the norms
 
 A captured call's time is that of a graph of CALLS calls over CALLS, hot.  cuDNN benchmarks its engines.  Inputs are
 without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.  A layer
@@ -244,7 +244,10 @@ class Bench:
         facts: Record = {"graph_ms": {}, "error": {}, "rungs": {}}
         cudnn.conv.fp32_precision = FP32_PRECISION[precision]
         expected: dict[str, tuple[Any, Any]] = {}
+        own = auto.layouts_of(precision)[0]
         for layout, contender in product(LAYOUTS, contenders):
+            if layout != own and contender != "cudnn":
+                continue
             x, w = self.tensors(conv, N, precision, layout)
             y = torch.nn.functional.conv2d(x[:1], w, None, conv.strides, (conv.top or conv.pad, conv.left or conv.pad))
             generator = torch.Generator("cuda").manual_seed(1)
@@ -283,27 +286,26 @@ class Bench:
 def exact_gradient(torch: Any, conv: Conv, direction: str, x: Any, w: Any, dy: Any) -> tuple[Any, Any]:
     """A gradient in float64, of dgrad for SOME images, of wgrad for SOME filters, and the norms of its operands.
 
-    Of a layer without groups.
+    Of a layer without groups; by im2col and matrix products, image by image.
     """
-    around = (conv.top or conv.pad, conv.left or conv.pad)
-    wanted = [direction == DGRAD, direction == WGRAD, False]
-    if direction == DGRAD:
-        x, dy = x[:SOME], dy[:SOME]
-    else:
-        w, dy = w[:SOME], dy[:, :SOME].contiguous()
-    torch.backends.cudnn.benchmark = False  # one call each
+    terms = {
+        "kernel_size": (conv.R, conv.S),
+        "padding": (conv.top or conv.pad, conv.left or conv.pad),
+        "stride": conv.strides,
+        "dilation": conv.dilation,
+    }
 
-    def gradient(x: Any, w: Any, dy: Any) -> Any:
-        return torch.ops.aten.convolution_backward(
-            dy, x, w, None, conv.strides, around, conv.dilation, False, [0, 0], conv.groups, wanted
-        )[0 if direction == DGRAD else 1]
+    def of_input(w: Any, dy: Any) -> Any:  # [SOME][C][H][W]
+        return torch.nn.functional.fold(w.flatten(1).T @ dy.flatten(2), x.shape[2:], **terms)
 
-    x, w, dy = (values.double() for values in (x, w, dy))
-    ones = [torch.ones_like(values) for values in (x, w, dy)]
-    of_dy, of_other = gradient(ones[0], ones[1], dy.square()), gradient(x.square(), w.square(), ones[2])
-    expected = gradient(x, w, dy)
-    torch.backends.cudnn.benchmark = True
-    return expected, (of_other * of_dy).sqrt() + 1e-300
+    def of_filters(x: Any, dy: Any) -> Any:  # [SOME][C][R][S]
+        images = zip(x.split(1), dy.flatten(2), strict=True)
+        return sum(of @ torch.nn.functional.unfold(image, **terms)[0].T for image, of in images).view(-1, *w.shape[1:])
+
+    of, first, second = (of_input, w, dy[:SOME]) if direction == DGRAD else (of_filters, x, dy[:, :SOME])
+    first, second = first.double(), second.double()
+    squares = of(first.square(), torch.ones_like(second)) * of(torch.ones_like(first), second.square())
+    return of(first, second), squares.sqrt() + 1e-300
 
 
 def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
@@ -397,7 +399,7 @@ def main_training(bench: Bench, options: argparse.Namespace) -> Iterator[Record]
         for precision in options.precision.split(",")
         for number in layer_numbers(options.layers, name)
     ]
-    warm(bench, points, LAYOUTS, training=True)
+    warm(bench, points, training=True)
     gc.freeze()
     for name, number, conv, N, precision in points:
         if perf_counter() - begun > options.seconds:
@@ -454,11 +456,10 @@ def layouts_of(workload: str, precision: str) -> Sequence[str]:
 def warm(
     bench: Bench,
     points: Sequence[tuple[str, int, Conv, int, str]],
-    layouts: Sequence[str] = (),
     *,
     training: bool = False,
 ) -> None:
-    """Compiles everything to be timed, in parallel; in these layouts, or a precision's own."""
+    """Compiles everything to be timed, in parallel."""
     shapes = [
         bench.alexconv.Shape(
             (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad),
@@ -469,7 +470,7 @@ def warm(
             layout == "nhwc",
         )
         for name, _, conv, N, precision in points
-        for layout in layouts or layouts_of(name, precision)
+        for layout in (auto.layouts_of(precision)[:1] if training else layouts_of(name, precision))
     ]
     seconds = bench.alexconv.warm(shapes, training=training).seconds
     print(f"{len(shapes)} shapes warm in {seconds:.1f} s", flush=True)

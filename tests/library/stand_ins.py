@@ -204,6 +204,7 @@ class Machine:
             operation.cached_operation,
             outputs.allocator,
             gradients.started,
+            gradients.waited_for,
         ):
             each.cache_clear()
 

@@ -220,3 +220,14 @@ def test_an_explanation_names_the_rungs_of_gradients(torch):
     for direction in (DGRAD, WGRAD):
         explained = alexconv.explain(x, w, precision="tf32", direction=direction, **arguments(conv))
         assert explained.rung.startswith(direction) and explained.precision in ("tf32", "fp32")
+
+
+def test_a_first_step_has_the_bits_of_later_ones(torch, cache):
+    """Nothing is compiled: the forward pass waits for its rung, too."""
+    conv = Conv(24, 14, 13, 40, 3, 3, top=1, bottom=1, left=1, right=1)
+    x, w, bias, dy = tensors(torch, conv, "fp32")
+    runs = []
+    for _ in range(2):
+        y = alexconv.conv2d(x, w, bias=bias, **arguments(conv))
+        runs.append((y.detach(), *torch.autograd.grad(y, (x, w, bias), dy)))
+    assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
