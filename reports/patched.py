@@ -61,24 +61,24 @@ def comparisons(records: Sequence[Record]) -> list[Comparison]:
 def summary_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
     """A row for each class and batch size."""
     groups: dict[tuple[str, int], list[Comparison]] = {}
-    for each in compared:
-        groups.setdefault((each.ours["precision"], each.ours["N"]), []).append(each)
+    for comparison in compared:
+        groups.setdefault((comparison.ours["precision"], comparison.ours["N"]), []).append(comparison)
     for precision, N in sorted(groups, key=lambda key: (list(GOALS).index(key[0]), key[1])):
         some = groups[precision, N]
-        ratios = [each.ratio for each in some]
+        ratios = [comparison.ratio for comparison in some]
         faster = (Faster(1 / ratio) for ratio in (geometric_mean(ratios), GOALS[precision], max(ratios)))
         not_slower = f"{sum(ratio <= 1 for ratio in ratios)} of {len(ratios)}"
-        yield precision, N, len(some), *faster, not_slower, sum(each.compiled for each in some)
+        yield precision, N, len(some), *faster, not_slower, sum(comparison.compiled for comparison in some)
 
 
 def network_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
     """A row for each network, class and batch size."""
-    for each in sorted(compared, key=lambda each: (each.ours["network"], list(GOALS).index(each.ours["precision"]),
-                                                   each.ours["N"])):  # fmt: skip
-        ours, other = each.ours, each.other
+    for comparison in sorted(compared, key=lambda comparison: (comparison.ours["network"], list(GOALS).index(comparison.ours["precision"]),
+                                                   comparison.ours["N"])):  # fmt: skip
+        ours, other = comparison.ours, comparison.other
         where = ours["network"], ours["precision"], ours["N"]
         times = ours["ms"], ours["contender"].partition("-")[2], other["ms"], other["contender"]
-        yield *where, *times, Faster(1 / each.ratio), f"{ours['error']:.1e}", f"{other['error']:.1e}"
+        yield *where, *times, Faster(1 / comparison.ratio), f"{ours['error']:.1e}", f"{other['error']:.1e}"
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
@@ -87,7 +87,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     of_type = [header for header in records.headers.values() if header["type"] == TYPE]
     if not (compared := comparisons(of_type)):
         return dict.fromkeys(("patched-summary", "patched-networks"), NOT_MEASURED)
-    measured = [record for each in compared for record in (each.ours, each.other)]
+    measured = [record for comparison in compared for record in (comparison.ours, comparison.other)]
     tables = {
         "patched-summary": markdown_table(SUMMARY, list(summary_rows(compared))),
         "patched-networks": markdown_table(ROWS, list(network_rows(compared))),

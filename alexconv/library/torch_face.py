@@ -57,12 +57,12 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         ``planes``: in nchw, whatever x is, of floats, since rungs for few channels of these store planes.
         """
         if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
-            return self._kept(activated(self(x) + residual, activation), place, out)
+            return self._stored(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
         needs_grad = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
         if torch.compiler.is_compiling() or needs_grad or torch.is_autocast_enabled(x.device.type):
             y: torch.Tensor = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
-            return self._kept(y, place, out)
+            return self._stored(y, place, out)
         if place is not None:
             channels, start = place
             N, M, E, F = self.y_shape(x)
@@ -92,7 +92,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         return self._fixed[activation]
 
     @staticmethod
-    def _kept(y: torch.Tensor, place: tuple[int, int] | None, out: torch.Tensor | None) -> torch.Tensor:
+    def _stored(y: torch.Tensor, place: tuple[int, int] | None, out: torch.Tensor | None) -> torch.Tensor:
         """An output where a call wants it."""
         return placed_copy(y, *place) if place is not None else y if out is None else out.copy_(y)
 
@@ -137,7 +137,7 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
             takes(*inputs)
             and x.is_contiguous()
             and frozen
-            and all(each.dtype == dtype for each in (*inputs, self.weight))
+            and all(tensor.dtype == dtype for tensor in (*inputs, self.weight))
         ):
             y: torch.Tensor = self._layer(activation, scale)(x.permute(TO_NCHW), None, residual)
             return y.permute(TO_NHWC) if residual is None else y

@@ -255,9 +255,9 @@ class Rewriting:
         with self.graph.inserting_before(call):
             done = self.graph.call_module(node.target, node.args, arguments)
         call.replace_all_uses_with(done)
-        for each in erased:
-            self.graph.erase_node(each)
-        self.own += [self._name(each) for each in (node, call)]
+        for needless in erased:
+            self.graph.erase_node(needless)
+        self.own += [self._name(node), self._name(call)]
 
     def _is_gelu(self, node: Any) -> bool:
         """Whether a node is GELU, not its approximation."""

@@ -194,9 +194,9 @@ def known(path: Path) -> set[tuple[str, int, str, str]]:
         return set()
     records = (json.loads(line) for line in path.read_text().splitlines() if line.endswith("}"))
     return {
-        (each["network"], each["N"], each["precision"], each["contender"])
-        for each in records
-        if each.get("type") == TYPE
+        (record["network"], record["N"], record["precision"], record["contender"])
+        for record in records
+        if record.get("type") == TYPE
     }
 
 
