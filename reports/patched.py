@@ -71,10 +71,15 @@ def summary_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
         yield precision, N, len(some), *faster, not_slower, sum(comparison.compiled for comparison in some)
 
 
+def place(comparison: Comparison) -> tuple[str, int, int]:
+    """Where a table has it: by network, class and batch size."""
+    ours = comparison.ours
+    return ours["network"], list(GOALS).index(ours["precision"]), ours["N"]
+
+
 def network_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
     """A row for each network, class and batch size."""
-    for comparison in sorted(compared, key=lambda comparison: (comparison.ours["network"], list(GOALS).index(comparison.ours["precision"]),
-                                                   comparison.ours["N"])):  # fmt: skip
+    for comparison in sorted(compared, key=place):
         ours, other = comparison.ours, comparison.other
         where = ours["network"], ours["precision"], ours["N"]
         times = ours["ms"], ours["contender"].partition("-")[2], other["ms"], other["contender"]
