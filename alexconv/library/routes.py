@@ -228,7 +228,7 @@ def meanwhile(device: Gpu, call: Call) -> tuple[Candidate, ...]:
     """The rungs that can compute a call in builds for every shape, compiled or not, the fastest first."""
     served = (call.terms.precision, *PRECISIONS[call.terms.precision].stricter)
     first, *others = layers_of(call)
-    inactive = replace(first, y_channels=0, residual=False, relu=False, ceiling=0, silu=False)
+    inactive = replace(first, y_channels=0, residual=False, **NO_ACTIVATION)
     able = [
         replace(candidate(device, call, auto.Choice(rung, dict(bound.constants), False, us), conv), dynamic=True)
         for rung in LADDER
