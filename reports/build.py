@@ -98,6 +98,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/library.md": lambda results: {
         **of_files(library.parts, "library/*.jsonl")(results),
         **of_files(choices.parts, "choices/*.jsonl")(results),
+        **choices.outside_parts(files_in(results / "outside")),
         **dynamic.parts(files_in(results, "library/dynamic/*.jsonl")),
     },
     "docs/memory-bound.md": of_files(memory_bound.parts, "memory-bound/*.jsonl"),

@@ -4,16 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
+from statistics import geometric_mean
 
 from alexconv.records.store import Record, Records, read
-from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.library import source
+from alexconv.reports.library import GRAPH, OURS, PEER, best, ratio, rung_of, source
 from alexconv.reports.networks import shape
 from alexconv.shapes import Conv
 
-TYPE = "library-trials"
+TYPE, OUTSIDE = "library-trials", "library-outside"
+OUTSIDE_GOALS = {"fp32": 0.35, "tf32": 0.65, "fp16": 0.75}  # of the geometric mean of our time over cuDNN's
+MOST_SLOWER = 1.1  # a goal for every layer
 LOST = 1.25  # the table of layers has those whose choice takes longer than so many times the shortest time
+CLASSES = ("class", "layers", "than cuDNN, geometric mean", "goal", "worst", "at most 1.10× slower")
+SLOWER = ("kind", "layer", "N", "class", "ours, us", "cuDNN, us", "than cuDNN", "rung")
 KINDS = ("layers", "number", "choice over fastest, geometric mean", "worst")
 LAYERS = ("layer", "N", "class", "layout", "chosen", "us", "fastest", "us of it", "over fastest")
 
@@ -77,6 +82,42 @@ def row(trial: Trial) -> tuple[Cell, ...]:
         cell for side in (trial.chosen, trial.fastest) for cell in (f"`{side['rung']}`", f"{1e3 * side['ms']:.1f}")
     )
     return shape(Conv(**facts["conv"])), facts["N"], facts["precision"], facts["memory"], *sides, f"{trial.lost:.2f}"
+
+
+def outside_parts(files: Sequence[Path]) -> dict[str, str]:
+    """The layers that were timed beside cuDNN: in each class together, and those that take longer."""
+    records = read(files)
+    measured = [
+        header
+        for header in records.headers.values()
+        if header["type"] == OUTSIDE and best(header, GRAPH, OURS) and best(header, GRAPH, PEER)
+    ]
+    if not measured:
+        return dict.fromkeys(("outside-classes", "outside-slower"), NOT_MEASURED)
+    rows: list[tuple[Cell, ...]] = []
+    for precision, goal in OUTSIDE_GOALS.items():
+        ratios = [ratio(record) or 0.0 for record in measured if record["precision"] == precision]
+        if ratios:
+            within = f"{sum(value <= MOST_SLOWER for value in ratios)} of {len(ratios)}"
+            faster = (Faster(1 / value) for value in (geometric_mean(ratios), goal, max(ratios)))
+            rows.append((precision, len(ratios), *faster, within))
+    slower = sorted(
+        (record for record in measured if (ratio(record) or 0) > 1), key=lambda record: -(ratio(record) or 0)
+    )
+    worst = [outside_row(record) for record in slower]
+    text = "\n".join(markdown_table(SLOWER, worst)) if worst else "None."
+    return {
+        "outside-classes": "\n".join([*markdown_table(CLASSES, rows), "", source(records, measured, files)]),
+        "outside-slower": text,
+    }
+
+
+def outside_row(record: Record) -> tuple[Cell, ...]:
+    """A row of the table of layers on which cuDNN is faster."""
+    ours, peer = best(record, GRAPH, OURS), best(record, GRAPH, PEER)
+    where = record["kind"], shape(Conv(**record["conv"])), record["N"], record["precision"]
+    us = (f"{1e3 * side[0]:.1f}" if side else "–" for side in (ours, peer))
+    return *where, *us, Faster(1 / (ratio(record) or 1)), rung_of(record)
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:

@@ -7,13 +7,16 @@ axes.  What ``alexconv.explain`` names first is timed, and the ``--most`` rungs 
 estimates, copies included.  Calls are captured in graphs as library_bench.py does.  A record of type
 ``library-trials`` has the rungs' estimates, times and errors over the norms of patch and filter.  At the end it prints
 what the choices lose: the geometric mean of their times over the shortest, and the worst.
+
+With ``--cudnn`` the choices alone are timed, in both orders of the axes, beside cuDNN in both, as library_bench.py
+times layers: records of type ``library-outside``, of layers outside those by which estimates and tables were made.
 """
 
 import argparse
 import gc
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -43,6 +46,7 @@ from alexconv.shapes import Conv
 from alexconv.tune import auto
 from alexconv.tune.estimate import best
 
+WARMED = 48  # layers whose kernels are compiled at once, beside cuDNN
 AT_ONCE = 8  # layers whose kernels compile while those of the last ones are timed
 MOST_MACS, MOST_VALUES = 4 * 10**11, 2 * 10**8  # of a batch; of its input or output
 BATCHES = (1, 8, 32)
@@ -202,6 +206,28 @@ def told(case: Case, trials: Sequence[Record]) -> float | None:
     return lost
 
 
+def beside_cudnn(bench: Bench, drawn: Sequence[Case], seconds: float) -> Iterator[Record]:
+    """The records of layers beside cuDNN, until the time is up."""
+    begun = perf_counter()
+    for first in range(0, len(drawn), WARMED):
+        part = drawn[first : first + WARMED]
+        shapes = (
+            bench.alexconv.Shape(conv.x_shape(case.N), conv.w_shape(), conv.strides, conv.padding, case.precision,
+                                 layout == "nhwc", dilation=conv.dilation, groups=conv.groups)
+            for case in part for conv in [case.conv] for layout in LAYOUTS
+        )  # fmt: skip
+        bench.alexconv.warm(shapes)
+        for case in part:
+            if perf_counter() - begun > seconds:
+                return
+            facts: Record = {"kind": case.kind, "N": case.N, "precision": case.precision, "conv": asdict(case.conv)}
+            measurement = bench.layer(case.conv, case.N, case.precision, LAYOUTS)
+            rungs = bench.rungs(case.conv, case.N, case.precision, LAYOUTS)
+            times = {name: round(ms, 4) for name, ms in measurement["graph_ms"].items()}
+            print(case.kind, case.precision, case.N, times, flush=True)
+            yield {**facts, **measurement, "rungs": rungs}
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and records; returns the exit status."""
@@ -212,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--seed", type=int, default=0, help="of the layers (default: 0)")
     add("--most", type=int, default=6, help="candidates of a layer besides the choice (default: 6)")
     add("--seconds", type=float, default=3600, help="begin no layers after this long (default: 3600)")
+    add("--cudnn", action="store_true", help="time the choices alone, beside cuDNN")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor()
     file = RecordFile(chosen.out)
@@ -219,6 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor.leave()
     begun, bench, device, losses = perf_counter(), Bench(), gpu(0), []
     operation.IN_BACKGROUND = False
+    if chosen.cudnn:
+        for record in beside_cudnn(bench, cases(chosen.layers, chosen.seed), chosen.seconds):
+            file.header("library-outside", {**headers, **record})
+        return 0
     gc.freeze()  # a capture begins with a collection
 
     def prepared(part: Sequence[Case]) -> list[tuple[Case, list[Candidate], list[Future[None]]]]:

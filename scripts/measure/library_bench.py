@@ -93,9 +93,11 @@ class Bench:
         for layout in LAYOUTS:
             x, w = self.tensors(conv, N, precision, layout)
             if layout in layouts:
-                layer = self.alexconv.Conv2d(w.contiguous(), conv.strides, padding, precision)
+                more = {"dilation": conv.dilation, "groups": conv.groups}
+                layer = self.alexconv.Conv2d(w.contiguous(), conv.strides, padding, precision, **more)
                 yield f"alexconv-{layout}", partial(layer, x), x, w
-            yield f"cudnn-{layout}", partial(torch.nn.functional.conv2d, x, w, None, conv.strides, padding), x, w
+            terms = None, conv.strides, padding, conv.dilation, conv.groups
+            yield f"cudnn-{layout}", partial(torch.nn.functional.conv2d, x, w, *terms), x, w
 
     def timed(self, enqueue: Callable[[], Any], calls: int) -> float:
         """Median milliseconds of one of ``calls`` calls that are enqueued together."""
@@ -162,7 +164,7 @@ class Bench:
         choices = {}
         for layout in layouts:
             padding = (conv.top or conv.pad, conv.left or conv.pad)
-            terms = terms_of(conv.strides, padding, precision, "nchw")
+            terms = terms_of(conv.strides, padding, precision, "nchw", conv.dilation, conv.groups)
             plane = (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
             w = packed_descriptor(conv.w_shape(), "nchw", dtype_of(precision), 0)
             key = route_of(gpu(0), call_of(terms, w, packed_descriptor(plane, layout, dtype_of(precision), 0))).key

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from alexconv.records.store import RecordFile
 from alexconv.reports import choices
 from alexconv.shapes import WORKLOADS
 
@@ -24,3 +25,21 @@ def test_choices_are_compared_with_the_fastest_that_ran():
     shape = "96 x 112 x 112, 96 of 3 x 3, stride 2, 96 groups"
     assert line == f"| {shape} | 32 | fp16 | nhwc | `rung-0` | 200.0 | `rung-2` | 100.0 | 2.00 |"
     assert choices.layers_part(tried[1:]) == "None above 1.25."
+
+
+def test_layers_beside_cudnn(tmp_path):
+    file = RecordFile(tmp_path / "h100.jsonl")
+    headers = {"device": file.header("device", {"name": "H100"}), "run": file.header("run", {"packages": {}})}
+    for precision, ours, peer in (("fp16", 1.0, 2.0), ("fp16", 3.0, 1.5), ("tf32", 1.0, 4.0)):
+        times = {"alexconv-nchw": ours, "alexconv-nhwc": 9.0, "cudnn-nchw": 9.0, "cudnn-nhwc": peer}
+        conv = asdict(WORKLOADS["depthwise"].layer(2))
+        facts = {"kind": "3x3", "N": 1, "precision": precision, "conv": conv, "graph_ms": times, "error": {}}
+        file.header(choices.OUTSIDE, {**headers, **facts, "rungs": {"nchw": None, "nhwc": None}})
+    parts = choices.outside_parts([file.path])
+    assert parts["outside-classes"].splitlines()[2:4] == [
+        "| tf32 | 1 | 4.00× faster | 1.54× faster | 4.00× faster | 1 of 1 |",
+        "| fp16 | 2 | as fast | 1.33× faster | 2.00× slower | 1 of 2 |",
+    ]
+    (slower,) = parts["outside-slower"].splitlines()[2:]
+    assert slower.endswith("| 1 | fp16 | 3000.0 | 1500.0 | 2.00× slower | any shape |")
+    assert choices.outside_parts([])["outside-slower"] == "Not measured."
