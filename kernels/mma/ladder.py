@@ -34,7 +34,8 @@ FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep no more 
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input reuse; with a stride
 COPIED = 22e3  # bytes per microsecond that a block copies to shared memory
 BLOCK, SPLIT = 4.0, 1.5  # microseconds of a block besides its taps; of adding split-K slices
-SECOND = 0.7  # how much longer two waves of blocks take than one: they overlap
+ANOTHER = 0.7  # of a block's time that each wave of blocks but the first takes: they overlap
+FAINT = 8.0  # how much longer a block takes with one channel of floats in hi and lo terms: many pixels are too faint
 WAVE = 2.0  # least microseconds of a wave of blocks
 
 
@@ -231,7 +232,9 @@ class Tile:
         reuse = sqrt(min(conv.R * conv.S, MOST_REUSE) / USUAL_REUSE) if conv.strides == (1, 1) else STRIDED
         at_full_rate = waves * pixels * p["TILE_FILTERS"] * taps / (self.full * reuse) / CLOCK
         copied = channels * self.input_rows(conv, pixels) * conv.padded[1] * value
-        alone = (BLOCK + taps * self.tap + copied / COPIED) * (1 + (SECOND if waves > 1 else 0))
+        alone = (BLOCK + taps * self.tap + copied / COPIED) * (1 + ANOTHER * (waves - 1))
+        if channels == 1 and self.terms > 1:
+            alone *= FAINT
         return max(alone, at_full_rate, waves * WAVE) + (SPLIT if splits > 1 else 0)
 
     def fragments(self, p: Problem) -> tuple[int, ...]:

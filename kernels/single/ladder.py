@@ -150,7 +150,8 @@ BLOCK_GROUPS, USUAL_BLOCKS = (1, 2, 4, 8), 8  # groups of a block; blocks of a m
 USUAL_STAGES = 3  # windows of channels
 MOST_FILTER_TAPS = 49  # of a channel: they are unrolled
 GROUP_RATE = 60.0  # multiply-adds per cycle of a multiprocessor
-GROUP_BLOCK = 1.0  # microseconds to fill a block's pipeline
+GROUP_BLOCK, GROUP_CHANNEL = 1.0, 0.8  # microseconds of a block besides its products, and of each channel's stage
+GROUP_STRIDED = 2.0  # how much longer the products take with a stride
 
 
 def group_threads(conv: Conv) -> tuple[int, int]:
@@ -224,9 +225,10 @@ def group_busy(p: Problem) -> float:
     """Microseconds of a multiprocessor's share of the products, and of a block."""
     across, of_filters = group_threads(p.conv)
     outputs = across * VECTOR * p["TILE_ROWS"] * of_filters * (4 if p.conv.one_group.M <= 4 else 8) * p["BLOCK_GROUPS"]
-    products = outputs * p.conv.K / (GROUP_RATE * CLOCK)
+    strided = GROUP_STRIDED if max(p.conv.strides) > 1 else 1.0
+    products = strided * outputs * p.conv.K / (GROUP_RATE * CLOCK)
     blocks = group_grid(p)[0] / p.device.multiprocessors
-    return max(1.0, blocks) * products + GROUP_BLOCK
+    return max(1.0, blocks) * products + GROUP_BLOCK + GROUP_CHANNEL * p.conv.one_group.C
 
 
 FILTERS_THREADS, FILTERS_GROUP = 256, 32  # of a block; pixels of a warp at a time

@@ -19,7 +19,8 @@ THREE_CONSUMERS, LARGE = 192, 128  # pixels and fewest filters of a tile of one 
 THIRDS = 1.04  # ... and how much longer it takes
 FEW_TAPS, SPARSE = 32, 3.2  # a run of fewer taps leaves stages nearly empty; how much longer its tiles take
 UNEVEN = 2.5  # the same for a single warpgroup whose stages differ in steps: it waits between them
-BLOCKED = 1.5  # how much longer it takes to write planes of squares
+BLOCKED = 1.5  # how much longer it takes to write planes of squares ...
+UNALIGNED, EVEN_SIDES = 18.0, (2, 4, 8, 16)  # ... from floats, of another side than these
 BETWEEN = 1.05  # positions of a plane over outputs: some lie between rows
 ANOTHER = TILE / 8  # microseconds of each tile of a block but the first
 TILE_SIZES = ("TILE_PIXELS", "TILE_FILTERS")
@@ -87,7 +88,8 @@ def tiled(
         return in_waves(p, slower * count * of_run / CLOCK, value)
 
     def passes(p: Problem) -> float:
-        squares = BLOCKED if side(p.conv, gathers) > 1 else 1.0
+        of = side(p.conv, gathers)
+        squares = 1.0 if of == 1 else UNALIGNED if value == 4 and of not in EVEN_SIDES else BLOCKED
         return inputs(p) * (value + 2 * terms) * squares if prepares else 0.0
 
     return Time(busy, values(2 * terms, value), passes, tiles=TILE_SIZES)
