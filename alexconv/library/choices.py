@@ -46,6 +46,11 @@ def load(executor: Executor, request: Request, budget: int) -> CachedChoice | No
     return None if auto.misfit(executor, choice, request.conv, request.N, budget) else CachedChoice(choice)
 
 
+def is_kept(executor: Executor, request: Request) -> bool:
+    """Whether a layer's choice is in the cache."""
+    return _path(executor, request).is_file()
+
+
 def keep(executor: Executor, request: Request, choice: auto.Choice | None) -> None:
     """Caches a choice; prints an error if that fails."""
     content: Record = {"rung": None}

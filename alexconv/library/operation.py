@@ -164,9 +164,8 @@ class Operation:
 
     def _new_packet(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """A new packet."""
-        route = route_of(device, call)
         background = IN_BACKGROUND and call.conv.direction == FORWARD
-        route, loaded, waits = ready(device, call, route, in_background=background, captured=lane.life is not None)
+        route, loaded, waits = ready(device, call, route_of, in_background=background, captured=lane.life is not None)
         if loaded is None:
             packet = self._generic(device, call, lane)
             packet.waits = waits

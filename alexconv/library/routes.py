@@ -3,6 +3,7 @@
 Choices are cached in memory and on disk.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER
 from alexconv.library import choices
 from alexconv.library.arrays import in_place, same_steps
 from alexconv.library.calls import MOST_CALLS, Call
-from alexconv.library.workspaces import Gpu, Loaded, WorkspaceKey
+from alexconv.library.workspaces import COMPILERS, Gpu, Loaded, WorkspaceKey
 from alexconv.messages import print_to_stderr
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.precisions import PRECISIONS
@@ -165,6 +166,9 @@ class Route:
 @lru_cache(maxsize=MOST_CALLS)
 def route_of(device: Gpu, call: Call) -> Route:
     """The route of a call on its device: its first candidate."""
+    if len(device.routed) > MOST_CALLS:
+        device.routed.clear()
+    device.routed.add(call)
     best = next(iter(candidates(device, call)), None)
     if best is None:
         return Route(None)
@@ -182,27 +186,65 @@ class Ready(NamedTuple):
     waits: Future[None] | None
 
 
-def ready(device: Gpu, call: Call, route: Route, *, in_background: bool, captured: bool) -> Ready:
-    """The route's rung if it is compiled; until it is, the fastest in a build for every shape.
+def ready(
+    device: Gpu, call: Call, routed: Callable[[Gpu, Call], Route], *, in_background: bool, captured: bool
+) -> Ready:
+    """The call's rung if it is compiled; until it is, the fastest in a build for every shape.
 
     Where there is no such build, generic.cu; but a call that is captured then waits for its rung, since its graph keeps
-    what it has.  Any call waits unless ``in_background``.
+    what it has.  Any call waits unless ``in_background``.  ``routed``: ``route_of``, or what takes its place.
     """
+    if in_background and not device.compiles:
+        stand_in = of_every_shape(device, call)
+        return Ready(*stand_in, None) if stand_in else Ready(Route(None), None, None)
+    if in_background and not is_chosen(device, call) and (stand_in := of_every_shape(device, call)):
+        return Ready(*stand_in, chosen_later(device, call))
+    route = routed(device, call)
     if route.key is None:
         return Ready(route, None, None)
-    waits = None
-    if device.compiles or not in_background:
-        loaded = device.loaded(route.key, wait=not in_background)
-        if isinstance(loaded, Loaded):
-            return Ready(route, loaded, None)
-        waits = loaded
-    if stand_in := of_every_shape(device, call):
-        return Ready(*stand_in, waits)
-    if waits and captured:
+    loaded = device.loaded(route.key, wait=not in_background)
+    if isinstance(loaded, Future) and (stand_in := of_every_shape(device, call)):
+        return Ready(*stand_in, loaded)
+    if isinstance(loaded, Future) and captured:
         loaded = device.loaded(route.key, wait=True)
-        assert isinstance(loaded, Loaded)
-        return Ready(route, loaded, None)
-    return Ready(route, None, waits)
+    return Ready(route, None, loaded) if isinstance(loaded, Future) else Ready(route, loaded, None)
+
+
+def is_chosen(device: Gpu, call: Call) -> bool:
+    """Whether the call's route is known in this process, or follows from choices in the cache."""
+    return call in device.routed or all(
+        choices.is_kept(device.executor, Request(conv, call.N, call.terms.precision, layout))
+        for conv in layers_of(call)
+        for layout in LAYOUTS
+    )
+
+
+def chosen_later(device: Gpu, call: Call) -> Future[None]:
+    """Chooses the call's rung in the background, and compiles it; the future of both.
+
+    Choosing takes longer than a first call may.
+    """
+    begun = device.choosing.get(call)
+    if begun is not None:
+        return begun
+    compiled = device.choosing[call] = Future()
+
+    def choose() -> None:
+        try:
+            with device.current():
+                key = route_of(device, call).key
+                building = device.begun(key) if key else None
+        except BaseException:  # which the next call raises again, as it chooses
+            building = None
+        device.choosing.pop(call, None)
+        device.routed.add(call)
+        if building:
+            building.add_done_callback(lambda _: compiled.set_result(None))
+        else:
+            compiled.set_result(None)
+
+    COMPILERS.submit(choose)
+    return compiled
 
 
 def of_every_shape(device: Gpu, call: Call) -> tuple[Route, Loaded] | None:
@@ -225,7 +267,7 @@ def key_of(best: Candidate, N: int) -> WorkspaceKey:
 
 
 def meanwhile(device: Gpu, call: Call) -> tuple[Candidate, ...]:
-    """The rungs that can compute a call in builds for every shape, compiled or not, the fastest first."""
+    """The rungs that can compute a call, each in its fastest build for every shape, compiled or not."""
     served = (call.terms.precision, *PRECISIONS[call.terms.precision].stricter)
     first, *others = layers_of(call)
     inactive = replace(first, y_channels=0, residual=False, **NO_ACTIVATION)
@@ -235,6 +277,6 @@ def meanwhile(device: Gpu, call: Call) -> tuple[Candidate, ...]:
         if rung.dynamic and rung.precision in served and not device.executor.unsuited(rung)
         for conv in dict.fromkeys([first, inactive, *others])
         if stores_in_place(call, conv, rung.layout)
-        for us, bound in dynamic_builds(rung, conv, call.N, device.executor.device)
+        for us, bound in dynamic_builds(rung, conv, call.N, device.executor.device)[:1]
     ]
     return ordered(call, able)

@@ -305,6 +305,8 @@ class Gpu:
         self._any_shape: dict[tuple[Path, int], Kernels] = {}
         self._building: dict[Path, Future[None]] = {}  # by cubin
         self._built: set[Any] = set()  # files and macros of cubins for every shape that are there
+        self.routed: set[Any] = set()  # calls whose rung is chosen
+        self.choosing: dict[Any, Future[None]] = {}  # of calls whose rung is being chosen
         self._asked: set[str] = set()  # classes whose builds for every shape have been begun
 
     @contextmanager
@@ -371,7 +373,7 @@ class Gpu:
 
     def budget(self) -> int:
         """Bytes that a call may take: free and reclaimable memory, but no more than ``workspace_bytes``."""
-        with self.current():
+        with self.lock, self.current():
             return min(self.executor.memory_budget() + self._reclaimable_bytes(), self.workspace_bytes)
 
     def _reclaimable_bytes(self) -> int:
@@ -450,6 +452,12 @@ class Gpu:
         if len(self._programs) > MOST_PROGRAMS:
             self._programs.popitem(last=False)
         return loaded
+
+    def begun(self, key: WorkspaceKey) -> "Future[None] | None":
+        """The background compilation of a key's rung, or None once the cache has it."""
+        with self.lock:
+            plan, _ = self._planned(key)
+        return self.build(plan.bound)
 
     def build(self, bound: BoundRung) -> "Future[None] | None":
         """The background compilation of a rung, or None once the cache has it; raises CompileError."""

@@ -293,7 +293,8 @@ class Tile:
                     return chosen
             return None
 
-        return [cut for count in range(1, min(conv.C, MOST_SPLITS) + 1) if (cut := held(count))]
+        most = 1 if self.tiles(p) > p.device.multiprocessors else min(conv.C, MOST_SPLITS)
+        return [cut for count in range(1, most + 1) if (cut := held(count))]
 
     def buffers(self, p: Problem) -> int:
         """K tiles of inputs in shared memory."""

@@ -457,8 +457,31 @@ def test_a_build_for_every_shape_computes_first_calls_until_the_rung_is_compiled
     assert dynamic(machine) == [True]
     machine.gpu.building.set_result(None)
     machine.gpu.building = None
+    wait_for_rungs(layer)
     layer(x)
     assert dynamic(machine) == [True, False] and names(machine.launched())[-1] == "mma_split"
+
+
+def wait_for_rungs(layer) -> None:
+    for packet in layer._operation._packets.values():
+        packet.waits.result(60)
+
+
+def test_a_rung_is_chosen_in_the_background_where_a_build_for_every_shape_computes(machine, monkeypatch, cache):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    machine.gpu.built, choosing, choose = True, threading.Event(), routes.auto.choose
+
+    def slow(*arguments):
+        assert choosing.wait(60)
+        return choose(*arguments)
+
+    monkeypatch.setattr(routes.auto, "choose", slow)
+    layer(x)
+    assert dynamic(machine) == [True]
+    choosing.set()
+    wait_for_rungs(layer)
+    layer(x)
+    assert dynamic(machine) == [True, False]
 
 
 def test_a_capture_takes_a_build_for_every_shape_rather_than_wait(machine, torch):
