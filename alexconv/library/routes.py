@@ -229,6 +229,10 @@ def chosen_later(device: Gpu, call: Call) -> Future[None]:
         return begun
     compiled = device.choosing[call] = Future()
 
+    def finish(_: object = None) -> None:
+        device.choosing.pop(call, None)
+        compiled.set_result(None)
+
     def choose() -> None:
         try:
             with device.current():
@@ -236,12 +240,11 @@ def chosen_later(device: Gpu, call: Call) -> Future[None]:
                 building = device.begun(key) if key else None
         except BaseException:  # which the next call raises again, as it chooses
             building = None
-        device.choosing.pop(call, None)
         device.routed.add(call)
         if building:
-            building.add_done_callback(lambda _: compiled.set_result(None))
+            building.add_done_callback(finish)
         else:
-            compiled.set_result(None)
+            finish()
 
     COMPILERS.submit(choose)
     return compiled

@@ -475,9 +475,9 @@ class Gpu:
         return building
 
     def compilations(self) -> list["Future[None]"]:
-        """Those in the background that have not been used yet."""
+        """Those in the background that have not been used yet, and of rungs that are still being chosen."""
         with self.lock:
-            return list(self._building.values())
+            return [*self._building.values(), *list(self.choosing.values())]
 
     def build_for_every_shape(self, precision: str) -> None:
         """Begins to compile a class's builds for every shape in the background, once in a process."""
