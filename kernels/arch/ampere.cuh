@@ -85,3 +85,13 @@ __device__ __forceinline__ unsigned to_tf32(float value)
     return rounded;
 }
 #endif
+
+// Waits for all groups but the last `open`, where that is a number: at most `most`, for all if it is less.
+template <int most>
+__device__ __forceinline__ void copy_async_wait_all_but(int open)
+{
+    if (open < most)
+        copy_async_wait_group<0>();
+    else
+        copy_async_wait_group<most>();
+}

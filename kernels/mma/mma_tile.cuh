@@ -329,16 +329,12 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
     return true;
 }
 
-// Waits until all but LATER_COPIES groups of copies have arrived; where their number is not compiled in, for all unless
-// there are as many as stages.
+// Waits until all but LATER_COPIES groups of copies have arrived.
 template <class Sizes>
 __device__ __forceinline__ void wait_for_inputs()
 {
 #ifdef DYNAMIC_SHAPE
-    if (OF(Sizes, LATER_COPIES) < STAGES - 1)
-        copy_async_wait_group<0>();
-    else
-        copy_async_wait_group<STAGES - 1>();
+    copy_async_wait_all_but<STAGES - 1>(OF(Sizes, LATER_COPIES));
 #else
     copy_async_wait_group<Sizes::LATER_COPIES>();
 #endif
