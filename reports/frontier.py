@@ -9,6 +9,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.peers import GEMM
 from alexconv.planning.points import layer_range
 from alexconv.records.statistics import Ratio, faster
+from alexconv.reports import limits
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
     CONTRACTS,
@@ -368,6 +369,16 @@ def cuda_cores_part(frontier: Frontier) -> str:
     return lines(columns, rows, origin(source))
 
 
+def limits_part(frontier: Frontier) -> str:
+    """The further goals beside the card's limits."""
+    per_second, whose = frontier.tensor_rate
+    used = [source for source in (frontier.many, frontier.sustained, frontier.graphs) if source]
+    basis = (
+        f"Limits: products at {rate_text(per_second)} ({whose} rate of dense fp16 products), {bytes_text(frontier)}."
+    )
+    return lines(limits.COLUMNS, list(limits.rows(frontier)), basis, *origins(used))
+
+
 def cuda_floors_part(frontier: Frontier) -> str:
     """The CUDA cores' floors beside their fastest rung, N=128."""
     rows: list[tuple[Cell, ...]] = []
@@ -493,6 +504,7 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
     "sustained": sustained_part,
     "plans": plans_part,
     "strict": strict_part,
+    "limits": limits_part,
     "cards": cards_part,
     "cuda-cores": cuda_cores_part,
     "cuda-cores-floors": cuda_floors_part,
