@@ -6,9 +6,13 @@ from math import ceil
 from pathlib import Path
 
 from alexconv.kernels.wgmma.ladder_winograd import taps_of, usual_outputs
+from alexconv.planning.peers import CONVOLVED
 from alexconv.precisions import PRECISIONS
-from alexconv.records.statistics import median_of
+from alexconv.records.labels import device_name
+from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, Records, read
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.comparison import LAYERS, MANY
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
@@ -126,6 +130,7 @@ COUNTS = (
 class Peers:
     """What computed a layer with N images on one card: our fastest rung of each class, and peers by name."""
 
+    device: str
     workload: str
     layer: int
     N: int
@@ -136,13 +141,13 @@ class Peers:
 
 def by_layer(records: Records) -> list[Peers]:
     """The correct, timed records of each card; of a peer's the last."""
-    points: dict[tuple[str, int, int, str, str], Peers] = {}
+    points: dict[tuple[str, str, int, int, str], Peers] = {}
     for record in records.points:
         point = record["point"]
         if record["status"] != "ok" or not median_of(record, "kernel"):
             continue
-        where = point["workload"], point["layer"], point["N"], point.get("direction", FORWARD)
-        beside = points.setdefault((*where, record["device"]), Peers(*where, {}, {}))
+        where = record["device"], point["workload"], point["layer"], point["N"], point.get("direction", FORWARD)
+        beside = points.setdefault(where, Peers(*where, {}, {}))
         if record.get("peer"):
             beside.peers[point["rung"]] = record
         else:
@@ -158,6 +163,41 @@ def ours_and_faster(beside: Peers, precision: str, peer_ms: float) -> tuple[Cell
         return None, None, None
     ms = microseconds(record) / MS
     return f"`{record['point']['rung']}`", ms, Faster(peer_ms / ms)
+
+
+def searched_ms(beside: Peers, precision: str) -> float | None:
+    """The fastest of cuDNN in a class, in any layout, as torch picks it or as the search finds it."""
+    names = [name for name, record in beside.peers.items() if record["point"]["precision"] == precision]
+    if not any(name.startswith(FRONTEND) for name in names):
+        return None
+    libraries = TORCH, FRONTEND
+    return min(microseconds(beside.peers[name]) / MS for name in names if name.partition("-")[0] in libraries)
+
+
+def against_search(files: Sequence[Path]) -> str:
+    """AlexNet's five layers, N=128, beside the fastest plans that searches found, by class; empty without them."""
+    records = read(files)
+    of_card: dict[str, dict[int, Peers]] = {}
+    for beside in by_layer(records):
+        if (beside.workload, beside.N, beside.direction) == (WORKLOAD, MANY, FORWARD):
+            of_card.setdefault(beside.device, {})[beside.layer] = beside
+    texts: dict[str, str] = {}
+    for device, layers in of_card.items():
+        name = device_name(records.headers[device])
+        for precision in CONVOLVED:
+            pairs_of_ms = {
+                layer: (microseconds(layers[layer].ours[precision]) / MS, ms)
+                for layer in LAYERS
+                if layer in layers
+                and precision in layers[layer].ours
+                and (ms := searched_ms(layers[layer], precision)) is not None
+            }
+            if len(pairs_of_ms) == len(LAYERS):
+                ours, theirs = (sum(side) for side in zip(*pairs_of_ms.values(), strict=True))
+                slower = [f"layer {layer} {faster(b / a)}" for layer, (a, b) in pairs_of_ms.items() if a > b]
+                but = f" ({', '.join(slower)})" if slower else ""
+                texts[precision] = f"{precision} {faster(theirs / ours)}{but} on an {name.removeprefix('NVIDIA ')}"
+    return "; ".join(texts.values())
 
 
 def plan_rows(records: Records) -> Iterator[tuple[Cell, ...]]:

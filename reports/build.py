@@ -77,7 +77,7 @@ def of_files(parts: Callable[[Sequence[Path]], Parts], *patterns: str) -> Callab
 
 
 PAGES: Mapping[str, Callable[[Path], Parts]] = {
-    "README.md": of_files(readme.parts, "*.jsonl"),
+    "README.md": lambda results: readme.parts(files_in(results, "*.jsonl"), files_in(results / "peers")),
     "docs/board.md": lambda results: board.parts(files_in(results / "board")),
     "docs/cards.md": lambda results: cards.parts(results) | card_matrix.parts(results),
     "docs/cluster.md": of_files(scaling.parts, "cluster/*.jsonl"),

@@ -11,6 +11,7 @@ from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
 from alexconv.records.store import read
 from alexconv.reports import families
+from alexconv.reports.board import against_search
 from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,
@@ -46,7 +47,7 @@ PRODUCTS = {1: "one fp16 product", 3: "three fp16 products"}  # on tensor cores
 Points = Sequence[Measured | None]
 
 
-def headline(data: Measurements, frontier: Frontier) -> str:
+def headline(data: Measurements, frontier: Frontier, searched: str = "") -> str:
     """The classes beside cuDNN, and notes."""
     source = frontier.many
     start = total(families.points_of(data, frontier, [LADDER[0]]))
@@ -59,7 +60,9 @@ def headline(data: Measurements, frontier: Frontier) -> str:
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )
-    return "\n".join([what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(frontier, source))])
+    return "\n".join(
+        [what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(frontier, source, searched))]
+    )
 
 
 def row(source: Source, contract: Contract) -> tuple[Cell, ...]:
@@ -91,12 +94,14 @@ def against(ours: Points, theirs: Points, figures: Sequence[str] = ("kernel",)) 
     return faster(1 / ratio.value) if ratio else None
 
 
-def notes(frontier: Frontier, source: Source) -> Iterator[str]:
+def notes(frontier: Frontier, source: Source, searched: str) -> Iterator[str]:
     """What the classes compute and promise, where cuDNN is faster, other ways to compare, and the machine."""
     for contract in CLASSES:
         own, peers = (shown(largest(points)) for points in (source.bests(contract, MANY), at_best(source, contract)))
         yield f"**{contract.name}**: {computes(contract)}; largest error {own}, cuDNN's {peers}."
     yield from filter(None, (losses(source, contract) for contract in CLASSES))
+    if searched:
+        yield f"**Against every engine and knob of cuDNN**, [searched](docs/peers.md): {searched}."
     if loaded := frontier.sustained:
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
         for words, figures in ways.items():
@@ -169,14 +174,14 @@ def plots(data: Measurements, frontier: Frontier) -> list[Plot]:
     return list(filter(None, [families.plot(data, frontier)]))
 
 
-def parts(files: Sequence[Path]) -> dict[str, str]:
-    """Headline and figure from record files, by the names of their markers."""
+def parts(files: Sequence[Path], peers: Sequence[Path] = ()) -> dict[str, str]:
+    """Headline and figure from record files, by the names of their markers; ``peers``: searches of cuDNN's plans."""
     data, frontier = measurements(read(files)), gather(files)
     links = "\n\n".join(
         f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
         for plot in plots(data, frontier)
     )
-    return {HEADLINE: headline(data, frontier), FIGURES: links}
+    return {HEADLINE: headline(data, frontier, against_search(peers)), FIGURES: links}
 
 
 def drawings(files: Sequence[Path]) -> dict[Path, str]:
