@@ -187,16 +187,18 @@ board() {  # a public board's benchmarks, the ranked one first, its rule, and la
     whole "board/$name-rule" "the board's rule: not finished" "$here/scripts/measure/board_rule.py" --out
 }
 
-peers() {  # what torch picks, and the best of all of cuDNN's engines and knobs, without bias and ReLU and with them
-    local workload precision layout library
-    for workload in alexnet alexnet-fused; do
-        for precision in fp16 fp32 tf32; do
-            layout=$([[ $precision == fp16 ]] && echo nhwc || echo nchw)
-            for library in torch cudnn; do
-                stage "peers/$name-plans" --workload $workload --layers 2,3 --N 128 --rungs auto --precision $precision \
-                    --peers $library-$layout-$precision --no-baseline --seconds 0.03
-            done
-        done
+peers() {  # torch's choice and the best of all of cuDNN's engines and knobs, fused and gradients too; cuBLASLt, Triton
+    local peer file="peers/$name" layouts=torch-nhwc-fp16,torch-nchw-fp32,torch-nhwc-tf32,torch-nchw-tf32
+    local own=wgmma-half,wgmma-window-half,wgmma-split,wgmma-split-resident,wgmma-scaled,wgmma-window-scaled
+    for peer in "$layouts" cudnn-nhwc-fp16 cudnn-nchw-fp32,cudnn-nhwc-tf32 cudnn-nchw-fp32-strict cublaslt triton; do
+        stage "$file" --layers 1-5 --N 128 --rungs "$own" --peers "$peer" --no-baseline --seconds 0.03
+    done
+    for peer in torch-nhwc-fp16 cudnn-nhwc-fp16; do
+        stage "$file" --workload alexnet-fused --layers 2,3 --N 128 --rungs "$own" --precision fp16 --peers "$peer" \
+            --no-baseline --seconds 0.03
+        stage "$file" --layers 2,3 --N 1,32 --rungs auto --precision fp16 --peers "$peer" --no-baseline --seconds 0.03
+        stage "$file" --layers 3 --N 128 --direction dgrad,wgrad --rungs auto --precision fp16 --peers "$peer" --no-baseline \
+            --seconds 0.03
     done
 }
 
