@@ -22,7 +22,6 @@ from alexconv.kernels.tiles.ladder import TILES_RUNGS
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_floats import FLOAT_RUNGS
 from alexconv.kernels.wgmma.ladder_in_place import IN_PLACE_RUNGS
-from alexconv.kernels.wgmma.ladder_overlapped import OVERLAPPED_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.kernels.wgmma.ladder_window import WINDOW_RUNGS
@@ -81,7 +80,6 @@ LADDER = Ladder(  # of the forward direction
         *WINOGRAD_RUNGS,
         *IN_PLACE_RUNGS,
         *SPLIT_K_RUNGS,
-        *OVERLAPPED_RUNGS,
         *FLOAT_RUNGS,
         *DEPTHWISE_RUNGS,
     )

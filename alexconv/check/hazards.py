@@ -41,7 +41,6 @@ _OPERATIONS = (
     "mbarrier.init",
     "a use of the mbarrier",
     "the end of the block",
-    "a TMA store",
 )
 _MISSING = (
     "a barrier between the two",
@@ -54,7 +53,6 @@ _MISSING = (
     "fence.proxy.async",
     "griddepcontrol.wait: a launch before may still run",
     *UNDEFINED,
-    "cp.async.bulk.wait_group for the store's group, by the thread that stores",
 )
 
 

@@ -21,17 +21,11 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, unsigned arriva
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes this thread's writes, and what it knows of others', visible to the async proxy: to TMA and wgmma.
-__device__ __forceinline__ void async_proxy_fence()
-{
-    asm volatile("fence.proxy.async;" ::: "memory");
-}
-
 // Makes initialised barriers visible to the async proxy, through which the TMA signals.
 __device__ __forceinline__ void mbarrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    async_proxy_fence();
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier)
@@ -94,26 +88,6 @@ __device__ __forceinline__ void tma_load_bulk(void* to, const void* from, Mbarri
             shared_address(to)),
         "l"(from), "r"(bytes), "r"(shared_address(barrier))
         : "memory");
-}
-
-// Tile mode, the other way: stores a box of shared memory at these coordinates, except what lies outside the array.  A
-// thread commits its stores in groups.
-__device__ __forceinline__ void tma_store_box(const TensorMap* map, const void* from, int i0, int i1, int i2)
-{
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
-                 "r"(shared_address(from)), "r"(i0), "r"(i1), "r"(i2)
-                 : "memory");
-}
-
-__device__ __forceinline__ void tma_store_commit_group()
-{
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Waits until the stores of all groups of this thread no longer read shared memory.
-__device__ __forceinline__ void tma_store_wait_read()
-{
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 // wgmma: products of a warpgroup, 128 threads whose first warp's number is a multiple of four.

@@ -204,16 +204,10 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in f
 
 
 def tile_constants(
-    operands: Operands,
-    pixels: tuple[int, ...] = PIXEL_TILES,
-    filters: tuple[int, ...] = FILTER_TILES,
-    refuses_tile: Refusal | None = None,
+    operands: Operands, pixels: tuple[int, ...] = PIXEL_TILES, filters: tuple[int, ...] = FILTER_TILES
 ) -> tuple[Constant, ...]:
-    """The constants of a rung with these operands; tile sizes are chosen from ``pixels`` and ``filters``.
-
-    ``refuses_tile``: why a tile size is no default, instead of too many accumulators.
-    """
-    tile = best_tile(refuses_tile or partial(too_many_accumulators, operands))
+    """The constants of a rung with these operands; tile sizes are chosen from ``pixels`` and ``filters``."""
+    tile = best_tile(partial(too_many_accumulators, operands))
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=pixels),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=filters),

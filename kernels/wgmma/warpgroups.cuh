@@ -1,7 +1,6 @@
 // Implicit GEMM by warpgroups: y[row][filter] = sum over K of input rows times filters, on Hopper's tensor cores.
 //
-// Gives: multiply_tiles; PersistentTiles; accumulate_tile; AccumulateInTensorCores, PromoteEachStage; PipelineState;
-// SHARED_BYTES.
+// Gives: multiply_tiles; PersistentTiles; AccumulateInTensorCores, PromoteEachStage; PipelineState; SHARED_BYTES.
 //
 // A persistent, warp-specialized kernel.  K is cut into stages of STAGE_TAPS = 64 taps, rows of 128 bytes: one for each
 // of TILE_PIXELS pixels, which the TMA gathers in im2col mode, and for each of TILE_FILTERS filters.  One thread of the
@@ -17,8 +16,7 @@
 //
 // Problem: an image as a matrix: IMAGE_ROWS rows, ADJACENT_ROWS of which lie side by side, and RUNS runs of RUN taps of
 // K (BlockedProblem, WinogradProblem).  Mainloop: how consumers accumulate, and the number of TERMS of an operand
-// (AccumulateInTensorCores, AccumulateAndLendStages, PromoteEachStage, PromoteAndDeferStores), and LENT_STAGES of the
-// pipeline that the epilogue of a tile borrows.  Work: a block's tiles, and the stages of each
+// (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: a block's tiles, and the stages of each
 // (PersistentTiles, StreamKWork).  Epilogue: find(rows, filter) locates a consumer's outputs before its products,
 // store() writes them afterwards, through BYTES of shared memory (NativeEpilogue, StudyEpilogue, PointEpilogue).
 //
@@ -160,9 +158,8 @@ struct PersistentTiles {
 };
 
 // The producer: fills stages in order, each as soon as all consumers have released it.  With filters_first it loads the
-// first stages' filters, which are prepared, before it waits for the launches that may write the pixels.  After a tile
-// it lends the next `lent` stages to the epilogue: it passes them on empty.
-template <class Problem, bool filters_first, int lent, int terms, int epilogue_bytes, class Work>
+// first stages' filters, which are prepared, before it waits for the launches that may write the pixels.
+template <class Problem, bool filters_first, int terms, int epilogue_bytes, class Work>
 __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& shared, const OperandMaps<terms>& maps,
                                         Work work)
 {
@@ -208,10 +205,6 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
             if (has_filters) --ahead;
             state.advance();
         }
-        for (int i = 0; i < lent; ++i, state.advance()) {
-            mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
-            mbarrier_arrive(&shared.full[state.stage]);
-        }
     }
 }
 
@@ -243,57 +236,46 @@ __device__ __forceinline__ void multiply_stage(float (&d)[ACCUMULATORS], const S
             }
 }
 
-// Accumulates a tile in the tensor cores, over all of K; one stage's wgmmas stay in flight while the next stage's are
-// issued.  Calls meanwhile() once the first stage's are.
-template <class Problem, int epilogue_bytes, class Work, class Meanwhile>
-__device__ __forceinline__ void accumulate_tile(float (&accumulators)[WGMMAS][ACCUMULATORS],
-                                                SharedStorage<1, epilogue_bytes>& shared, const Work& work,
-                                                PipelineState<STAGES>& state, Meanwhile meanwhile)
-{
-    using Stages = KStages<Problem>;
-    const int consumer = threadIdx.x / WARPGROUP - 1;
-    int previous = 0;
-    const int first_stage = work.first_stage(), end_stage = work.end_stage();
-    for (int i = first_stage; i < end_stage; ++i) {
-        const bool first = i == first_stage;
-        mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
-        const Stage<1>& stage = shared.stages[state.stage];
-        warpgroup_fence();
-        if (Stages::has_all_steps(i)) {
-#pragma unroll
-            for (int u = 0; u < WGMMAS; ++u)
-                multiply_stage<1, Stages::ALL_STEPS>(accumulators[u], stage, consumer * WGMMAS + u, !first);
-        } else {
-#pragma unroll
-            for (int u = 0; u < WGMMAS; ++u)
-                multiply_stage<1, Stages::LAST_STEPS>(accumulators[u], stage, consumer * WGMMAS + u, !first);
-        }
-        warpgroup_commit_group();
-        if (first) meanwhile();
-        warpgroup_wait_group<1>();
-        if (!first) release(&shared.empty[previous]);
-        previous = state.stage;
-        state.advance();
-    }
-    warpgroup_wait_group<0>();
-    release(&shared.empty[previous]);
-}
-
-// A mainloop for one term per operand: the tensor cores accumulate over all of K.
+// A mainloop for one term per operand: the tensor cores accumulate over all of K, and one stage's wgmmas stay in flight
+// while the next stage's are issued.
 struct AccumulateInTensorCores {
-    static constexpr int TERMS = 1, LENT_STAGES = 0;
+    static constexpr int TERMS = 1;
 
     template <class Problem, class Work, class Epilogue>
     static __device__ __forceinline__ void consume(SharedStorage<1, Epilogue::BYTES>& shared, Work work,
                                                    Epilogue epilogue)
     {
+        using Stages = KStages<Problem>;
         const int consumer = threadIdx.x / WARPGROUP - 1;
         PipelineState<STAGES> state;
         for (; work.more(); work.next()) {
             const int first_row = consumer * (WGMMAS / WGMMAS_ACROSS) * WGMMA_ROWS;
             const auto rows = epilogue.find(work.rows_from(first_row), work.filter());
             float accumulators[WGMMAS][ACCUMULATORS];
-            accumulate_tile<Problem>(accumulators, shared, work, state, [] {});
+            int previous = 0;
+            const int first_stage = work.first_stage(), end_stage = work.end_stage();
+            for (int i = first_stage; i < end_stage; ++i) {
+                const bool first = i == first_stage;
+                mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
+                const Stage<1>& stage = shared.stages[state.stage];
+                warpgroup_fence();
+                if (Stages::has_all_steps(i)) {
+#pragma unroll
+                    for (int u = 0; u < WGMMAS; ++u)
+                        multiply_stage<1, Stages::ALL_STEPS>(accumulators[u], stage, consumer * WGMMAS + u, !first);
+                } else {
+#pragma unroll
+                    for (int u = 0; u < WGMMAS; ++u)
+                        multiply_stage<1, Stages::LAST_STEPS>(accumulators[u], stage, consumer * WGMMAS + u, !first);
+                }
+                warpgroup_commit_group();
+                warpgroup_wait_group<1>();
+                if (!first) release(&shared.empty[previous]);
+                previous = state.stage;
+                state.advance();
+            }
+            warpgroup_wait_group<0>();
+            release(&shared.empty[previous]);
             epilogue.store(accumulators, rows, work.filter(), shared.epilogue);
         }
     }
@@ -317,7 +299,7 @@ __device__ __forceinline__ void start_split_stage(float (&of_stage)[ACCUMULATORS
 // which round to nearest: a tensor core truncates when it accumulates, and over thousands of taps that would cost more
 // accuracy than the lo terms add.
 struct PromoteEachStage {
-    static constexpr int TERMS = 2, LENT_STAGES = 0;
+    static constexpr int TERMS = 2;
 
     template <class Problem, class Work, class Epilogue>
     static __device__ __forceinline__ void consume(SharedStorage<2, Epilogue::BYTES>& shared, Work work,
@@ -368,7 +350,7 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
     __syncthreads();  // the mbarriers are initialised before any thread uses one
     if (threadIdx.x < WARPGROUP) {
         if constexpr (CONSUMERS > 1) warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce<Problem, filters_first, Mainloop::LENT_STAGES>(shared, maps, work);
+        if (threadIdx.x == 0) produce<Problem, filters_first>(shared, maps, work);
     } else {
         if constexpr (CONSUMERS > 1) warpgroup_reg_alloc<CONSUMER_REGISTERS>();
         if constexpr (filters_first) wait_for_primary_launches();  // which may use what the epilogue reads and writes

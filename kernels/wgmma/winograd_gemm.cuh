@@ -179,7 +179,7 @@ struct PointEpilogue {
 // A mainloop like PromoteEachStage (warpgroups.cuh), but a tile's accumulators stay in registers until the next tile's
 // first wgmmas are in flight, and are stored meanwhile: the tensor cores do not wait for the epilogue.
 struct PromoteAndDeferStores {
-    static constexpr int TERMS = 2, LENT_STAGES = 0;
+    static constexpr int TERMS = 2;
 
     template <class Problem>
     static __device__ __forceinline__ void consume(SharedStorage<2, PointEpilogue::BYTES>& shared, StreamKWork work,

@@ -54,10 +54,6 @@ KINDS = {
     "sums_without_wait": "wgmma.wait_group",
     "sums_without_fence": "wgmma.fence",
     "operand_overwritten": "wgmma.wait_group",
-    "store_without_wait": "cp.async.bulk.wait_group",
-    "store_without_commit": "cp.async.bulk.wait_group",
-    "unfenced_store": "fence.proxy.async",
-    "store_without_barrier": "a barrier",
     "overtakes": "griddepcontrol.wait",
     "plain_race": "a barrier",
 }

@@ -21,8 +21,8 @@ CONVS = {
     "stride 4": (Conv(C=3, H=31, W=31, M=9, R=7, S=7, U=4), {"CHANNELS": 3, "SPLITS": 1}),
     "one channel": (Conv(C=1, H=13, W=13, M=9, R=5, S=5), {"CHANNELS": 1, "SPLITS": 1}),
 }
-EIGHT = "eight channels"  # for rungs that take none of the others; some store filters by eights
-CONVS[EIGHT] = Conv(C=8, H=9, W=9, M=24, R=3, S=3), {}
+EIGHT = "eight channels"  # for rungs that take none of the others
+CONVS[EIGHT] = Conv(C=8, H=9, W=9, M=20, R=3, S=3), {}
 SEGMENTS = "filter rows in segments"  # for Winograd alone
 CONVS[SEGMENTS] = Conv(C=10, H=12, W=23, M=5, R=11, S=11), {}
 REACH = 7  # columns by which a tile of fp32-tile exceeds a patch on each side

@@ -59,7 +59,6 @@ inline void mbarrier_init(Mbarrier* barrier, unsigned arrivals, host_cuda::Site 
     *barrier = same_bits<Mbarrier>(BarrierState{arrivals, arrivals, 0, 0, INITIALISED});
 }
 
-inline void async_proxy_fence() { host_cuda::hazards::fence_proxy(); }
 inline void mbarrier_init_fence() { host_cuda::hazards::fence_proxy(); }
 
 inline void mbarrier_arrive(Mbarrier* barrier, host_cuda::Site site = host_cuda::here())

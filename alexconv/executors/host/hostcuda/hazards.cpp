@@ -71,22 +71,6 @@ void start_bulk_copy(void* to, const void* from, unsigned bytes, const uint64_t*
     if (!watcher) return effect();
     watcher->start_bulk_copy(to, from, bytes, barrier, site, std::move(effect));
 }
-void start_bulk_store(void* to, const void* from, unsigned bytes, Site site, Effect effect)
-{
-    if (!watcher) return effect();
-    watcher->start_bulk_store(to, from, bytes, site, std::move(effect));
-}
-
-void commit_stores()
-{
-    if (watcher) watcher->commit_stores();
-}
-
-void wait_for_stores()
-{
-    if (watcher) watcher->wait_for_stores();
-}
-
 void fence_proxy()
 {
     if (watcher) watcher->fence_proxy();

@@ -48,11 +48,6 @@ void explain(const uint64_t* barrier, char* text, size_t size);
 // TMA: copies to `bytes` contiguous bytes of shared memory; `effect` also counts them at the barrier.
 void start_bulk_copy(void* to, const void* from, unsigned bytes, const uint64_t* barrier, Site site, Effect effect);
 
-// TMA stores: read `bytes` of shared memory until the thread has waited for the group.
-void start_bulk_store(void* to, const void* from, unsigned bytes, Site site, Effect effect);
-void commit_stores();
-void wait_for_stores();
-
 // fence.proxy.async.
 void fence_proxy();
 
@@ -89,8 +84,6 @@ inline void announces(const uint64_t*, unsigned, Site) {}
 inline void phase_ends(const uint64_t*, Site) {}
 inline void has_waited(const uint64_t*) {}
 inline void explain(const uint64_t*, char* text, size_t) { *text = 0; }
-inline void commit_stores() {}
-inline void wait_for_stores() {}
 inline void fence_proxy() {}
 inline void fence_products() {}
 inline void commit_products() {}
@@ -105,12 +98,6 @@ __forceinline__ void start_copy(void*, const void*, unsigned, Site, Effect effec
 }
 template <class Effect>
 __forceinline__ void start_bulk_copy(void*, const void*, unsigned, const uint64_t*, Site, Effect effect)
-{
-    effect();
-}
-
-template <class Effect>
-__forceinline__ void start_bulk_store(void*, const void*, unsigned, Site, Effect effect)
 {
     effect();
 }

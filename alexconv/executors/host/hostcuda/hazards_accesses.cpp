@@ -75,10 +75,7 @@ void Watcher::touch(std::uintptr_t address, std::size_t bytes, Deed kind, Deed d
         Cell& cell = chunk.words[word];
         if (number != last_chunk) {
             meet_bulk_copy(chunk, thread, deed, place);
-            if (kind != LOAD) {
-                meet_products(*shadow, number, thread, deed, place);
-                meet_bulk_store(chunk, thread, deed, place);
-            }
+            if (kind != LOAD) meet_products(*shadow, number, thread, deed, place);
             last_chunk = number;
         }
         if (kind != STORE && unwritten(chunk, at / CHUNK * CHUNK, mask << word * WORD))

@@ -28,9 +28,6 @@ void Watcher::block_begins(std::uint64_t block, unsigned threads, Extent static_
     accumulators_.assign(threads, {});
     waiting_products_.assign(warps_, {});
     waiting_bulk_copies_.clear();
-    bulk_stores_.clear();
-    open_stores_.assign(threads, {});
-    waiting_stores_.clear();
     copies_.clear();
     bulk_copies_.clear();
     products_.clear();

@@ -30,10 +30,6 @@ void Watcher::thread_exits()
 {
     const unsigned thread = me();
     arrive_copies(thread, ~0u);
-    for (const std::uint32_t number : open_stores_[thread]) {
-        const Place& place = bulk_stores_[number].place;
-        report(WAIT_READ, BULK_STORE, BLOCK_END, thread, thread, place, place);
-    }
     accumulators_[thread].clear();
     waiting_products_[thread / WARPGROUP].clear();  // nobody waits for them, and their accumulators are gone
 }
@@ -74,63 +70,6 @@ bool Watcher::let_one_arrive()
     return true;
 }
 
-void Watcher::start_bulk_store(void* to, const void* from, unsigned bytes, Site site, Effect effect)
-{
-    const unsigned thread = me();
-    const Place place = place_of(site);
-    depends(to, BULK_STORE, place);
-    const std::uint32_t number = std::uint32_t(bulk_stores_.size());
-    const auto first = reinterpret_cast<std::uintptr_t>(from);
-    bulk_stores_.push_back({place, thread, false, first, bytes});
-    open_stores_[thread].push_back(number);
-    for (std::uintptr_t at = first; at < first + bytes; at += CHUNK) {
-        Shadow* const shadow = shared_at(at);
-        if (!shadow) fail("a TMA store reads outside the shared memory of the block", site);
-        ChunkCell& chunk = shadow->chunk(shadow->number(at));
-        meet_bulk_copy(chunk, thread, BULK_STORE, place);
-        for (const Cell& cell : chunk.words)
-            if (cell.store.bytes) meet_store(cell.store, thread, BULK_STORE, place, true);
-        if (unwritten(chunk, at, ChunkCell::ALL)) report(FIRST_WRITE, NOTHING, BULK_STORE, thread, thread, {}, place);
-        chunk.bulk_store = number + 1;
-    }
-    if (now_or_later())
-        effect();
-    else
-        waiting_stores_[number] = std::move(effect);
-}
-
-void Watcher::commit_stores()
-{
-    for (const std::uint32_t number : open_stores_[me()]) bulk_stores_[number].committed = true;
-}
-
-// A store that was not committed stays open.
-void Watcher::wait_for_stores()
-{
-    const unsigned thread = me();
-    std::vector<std::uint32_t> still_open;
-    ++paused_;
-    for (const std::uint32_t number : open_stores_[thread]) {
-        const BulkStore& store = bulk_stores_[number];
-        if (!store.committed) {
-            still_open.push_back(number);
-            continue;
-        }
-        if (const auto waiting = waiting_stores_.find(number); waiting != waiting_stores_.end()) {
-            waiting->second();
-            waiting_stores_.erase(waiting);
-        }
-        for (std::uintptr_t at = store.from; at < store.from + store.bytes; at += CHUNK) {
-            Shadow* const shadow = shared_at(at);
-            ChunkCell& chunk = shadow->chunk(shadow->number(at));
-            if (chunk.bulk_store == number + 1) chunk.bulk_store = 0;
-            for (Cell& cell : chunk.words) cell.load = now(number, (1u << WORD) - 1, true);
-        }
-    }
-    --paused_;
-    open_stores_[thread] = std::move(still_open);
-}
-
 void Watcher::fence_proxy()
 {
     const unsigned thread = me();
@@ -151,7 +90,6 @@ void Watcher::overwrite(std::uintptr_t address, std::uint32_t number)
     ChunkCell& chunk = shadow->chunk(place);
     meet_bulk_copy(chunk, thread, BULK_COPY, copy.place);
     meet_products(*shadow, place, thread, BULK_COPY, copy.place);
-    meet_bulk_store(chunk, thread, BULK_COPY, copy.place);
     for (Cell& cell : chunk.words) {
         if (cell.store.bytes) meet_store(cell.store, thread, BULK_COPY, copy.place, true);
         meet_loads(cell, ~0u, thread, BULK_COPY, copy.place);

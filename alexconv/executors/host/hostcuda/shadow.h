@@ -16,7 +16,7 @@ using trace::Operation;
 enum Moment : unsigned { EARLIEST, LATEST, RANDOM };
 
 // The two sides of a hazard, and what is missing between them: the numbers that checking/hazards.py reads.
-enum Deed : unsigned { NOTHING, LOAD, STORE, ATOMIC, COPY, BULK_COPY, PRODUCT, BARRIER_INIT, BARRIER_USE, BLOCK_END, BULK_STORE };
+enum Deed : unsigned { NOTHING, LOAD, STORE, ATOMIC, COPY, BULK_COPY, PRODUCT, BARRIER_INIT, BARRIER_USE, BLOCK_END };
 enum Missing : unsigned {
     BARRIER,         // anything that orders two threads
     COMMIT_COPY,     // cp.async.commit_group
@@ -29,7 +29,6 @@ enum Missing : unsigned {
     WAIT_LAUNCH,     // griddepcontrol.wait
     FIRST_WRITE,     // of shared memory
     INITIAL_VALUE,   // of a local variable
-    WAIT_READ,       // cp.async.bulk.wait_group
 };
 
 // A place in the source: a file and a line, or the program counter of an instruction.
@@ -59,10 +58,10 @@ constexpr unsigned WORD = 4, CHUNK = sizeof(Chunk), WORDS = CHUNK / WORD;
 // An access of a thread to some bytes of a word.
 struct Mark {
     std::uint32_t clock = 0, epoch = 0;
-    std::uint32_t counter = 0;  // program counter; of a cp.async or a TMA store its number among these
+    std::uint32_t counter = 0;  // program counter; of a cp.async its number among the copies
     std::uint16_t thread = 0;
     std::uint8_t bytes = 0;  // a bit each
-    bool copy = false;       // by cp.async, or, of a load, by a TMA store
+    bool copy = false;       // by cp.async
 };
 
 // The last store to a word, and loads since of two threads of a warp and of one of another.
@@ -70,12 +69,11 @@ struct Cell {
     Mark store, load, load_of_other_lane, load_of_other_warp;
 };
 
-// Of 16 bytes: the last TMA copy to them, counted from one, the TMA store that may still read them, likewise, and which
-// of them anything has written, a bit each.
+// Of 16 bytes: the last TMA copy to them, counted from one, and which of them anything has written, a bit each.
 struct ChunkCell {
     static constexpr unsigned ALL = (1u << CHUNK) - 1;
 
-    std::uint32_t bulk_copy = 0, bulk_store = 0;
+    std::uint32_t bulk_copy = 0;
     unsigned written = 0;
     Cell words[WORDS];
 };
@@ -90,14 +88,6 @@ struct BulkCopy {
     unsigned thread, slot;
     std::uint32_t phase;
     bool arrived;
-};
-
-struct BulkStore {
-    Place place;
-    unsigned thread;
-    bool committed;
-    std::uintptr_t from;
-    unsigned bytes;
 };
 
 struct GroupedProduct {

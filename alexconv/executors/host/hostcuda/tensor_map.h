@@ -1,5 +1,4 @@
-// TMA, the copy engine: copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes;
-// and stores boxes.
+// TMA, the copy engine: copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes.
 //
 // The thread that starts a copy carries it out, and its bytes, zeros for elements outside included, count at the
 // barrier immediately; the build for async hazards delays it (hazards.h).
@@ -46,17 +45,6 @@ inline void bring_row(void* box, unsigned row, const char* line, int first, int 
                 if (begin + i >= 0 && begin + i < length) chunk[i] = elements[begin + i];
         to[j ^ int(row % ATOM_ROWS)] = chunk;
     }
-}
-
-// Stores row number `row` of a box to elements [first, first + ROW_HALVES) of a line of `length` elements, those inside.
-inline void store_row(const void* box, unsigned row, char* line, int first, int length)
-{
-    const Chunk* const from = static_cast<const Chunk*>(box) + size_t(row) * ROW_CHUNKS;
-    auto* const elements = reinterpret_cast<LooseHalf*>(line);
-    for (int j = 0; j < ROW_CHUNKS; ++j)
-        for (int i = 0; i < HALVES; ++i)
-            if (const int at = first + j * HALVES + i; at >= 0 && at < length)
-                elements[at] = from[j ^ int(row % ATOM_ROWS)][i];
 }
 
 inline bool inside(int64_t i, unsigned extent) { return i >= 0 && i < int64_t(extent); }
@@ -122,29 +110,6 @@ inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, i
         count(barrier, 0, 0, int(bytes), site);
     });
 }
-
-inline void tma_store_box(const TensorMap* map, const void* from, int i0, int i1, int i2,
-                          host_cuda::Site site = host_cuda::here())
-{
-    using namespace host_cuda;
-    check_copy(from, map, 3, false, site);
-    const trace::Pause pause;
-    const unsigned bytes = map->box[1] * map->box[2] * ROW_BYTES;
-    hazards::start_bulk_store(const_cast<char*>(map->base), from, bytes, site, [=] {
-        const unsigned* const box = map->box;
-        for (unsigned j2 = 0; j2 < box[2]; ++j2)
-            for (unsigned j1 = 0; j1 < box[1]; ++j1) {
-                const int64_t l1 = int64_t(i1) + j1, l2 = int64_t(i2) + j2;
-                if (!inside(l1, map->dims[1]) || !inside(l2, map->dims[2])) continue;
-                char* const line = const_cast<char*>(map->base) + uint64_t(l1) * map->strides[0] +
-                                   uint64_t(l2) * map->strides[1];
-                store_row(from, j2 * box[1] + j1, line, i0, int(map->dims[0]));
-            }
-    });
-}
-
-inline void tma_store_commit_group() { host_cuda::hazards::commit_stores(); }
-inline void tma_store_wait_read() { host_cuda::hazards::wait_for_stores(); }
 
 inline void tma_load_bulk(void* to, const void* from, Mbarrier* barrier, unsigned bytes,
                        host_cuda::Site site = host_cuda::here())

@@ -7,8 +7,7 @@
 // needs one number for all, the epoch; the other barriers join the clocks of the threads that meet.
 //
 //   cp.async   writes for its thread, when that waits for the copy's group; until then no thread may touch the bytes.
-//   TMA        writes when the phase ends at which its bytes count; only threads that know of this may touch them.  A
-//              store reads for its thread, until that has waited for the store's group.
+//   TMA        writes when the phase ends at which its bytes count; only threads that know of this may touch them.
 //   wgmma      reads its operands, and owns its accumulators, until each warp of the group has waited for the wgmma's
 //              group; a thread that overwrites an operand must know that the warps that read it have waited.
 //   proxies    A fence.proxy.async must separate writes by threads from accesses by TMA or wgmma: a second vector clock
@@ -107,9 +106,6 @@ public:
 
     void start_bulk_copy(void* to, const void* from, unsigned bytes, const uint64_t* barrier, Site site, Effect effect);
     bool let_one_arrive();
-    void start_bulk_store(void* to, const void* from, unsigned bytes, Site site, Effect effect);
-    void commit_stores();
-    void wait_for_stores();
     void fence_proxy();
 
     // ---- wgmma ----
@@ -243,16 +239,7 @@ private:
     {
         for (const Mark* load : {&cell.load, &cell.load_of_other_lane, &cell.load_of_other_warp})
             if (load->bytes & bytes && !ordered(*load, thread))
-                report(BARRIER, load->copy ? BULK_STORE : LOAD, deed, load->thread, thread,
-                       load->copy ? bulk_stores_[load->counter].place : Place{nullptr, 0, load->counter}, place);
-    }
-
-    // An access that overwrites a chunk.
-    void meet_bulk_store(const ChunkCell& chunk, unsigned thread, Deed deed, const Place& place)
-    {
-        if (!chunk.bulk_store) return;
-        const BulkStore& store = bulk_stores_[chunk.bulk_store - 1];
-        report(WAIT_READ, BULK_STORE, deed, store.thread, thread, store.place, place);
+                report(BARRIER, LOAD, deed, load->thread, thread, {nullptr, 0, load->counter}, place);
     }
 
     void meet_products(Shadow& shadow, std::size_t number, unsigned thread, Deed deed, const Place& place);
@@ -330,9 +317,6 @@ private:
     std::vector<std::deque<std::pair<unsigned, Effect>>> waiting_copies_;          // by thread: group, effect
     std::vector<Copy> copies_;
 
-    std::vector<BulkStore> bulk_stores_;
-    std::vector<std::vector<std::uint32_t>> open_stores_;  // by thread: those it has not waited for
-    std::map<std::uint32_t, Effect> waiting_stores_;       // by number
     std::deque<Effect> waiting_bulk_copies_;
     std::vector<BulkCopy> bulk_copies_;
     std::vector<BarrierSlot> slots_;
