@@ -182,6 +182,7 @@ def against_search(files: Sequence[Path]) -> str:
         if (beside.workload, beside.N, beside.direction) == (WORKLOAD, MANY, FORWARD):
             of_card.setdefault(beside.device, {})[beside.layer] = beside
     texts: dict[str, str] = {}
+    cards: dict[str, None] = {}
     for device, layers in of_card.items():
         name = device_name(records.headers[device])
         for precision in CONVOLVED:
@@ -196,8 +197,9 @@ def against_search(files: Sequence[Path]) -> str:
                 ours, theirs = (sum(side) for side in zip(*pairs_of_ms.values(), strict=True))
                 slower = [f"layer {layer} {faster(b / a)}" for layer, (a, b) in pairs_of_ms.items() if a > b]
                 but = f" ({', '.join(slower)})" if slower else ""
-                texts[precision] = f"{precision} {faster(theirs / ours)}{but} on an {name.removeprefix('NVIDIA ')}"
-    return "; ".join(texts.values())
+                texts[precision] = f"{precision} {faster(theirs / ours)}{but}"
+                cards[name] = None
+    return f"{', '.join(texts.values())}, on one {' or one '.join(cards)}" if texts else ""
 
 
 def plan_rows(records: Records) -> Iterator[tuple[Cell, ...]]:

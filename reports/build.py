@@ -85,7 +85,10 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     "docs/course.md": of_files(course.parts, "course/submissions.json", "course/h200-scores.csv"),
     "docs/frontier.md": lambda results: {
         **of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl")(results),
-        **of_files(losses.parts, "h100-profile-cudnn.jsonl")(results),
+        **of_files(
+            lambda files: losses.parts(files[0], files[1:-1], files[-1]),
+            *("h100-profile-cudnn.jsonl", "h100/overlapped-*.jsonl", "h200-data.jsonl"),
+        )(results),
     },
     "docs/gradients.md": lambda results: {
         **gradients.parts(files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl")),

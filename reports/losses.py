@@ -5,8 +5,10 @@ from math import ceil
 from pathlib import Path
 
 from alexconv.kernels.wgmma.blocked import as_it_lies, runs
-from alexconv.records.store import Record, read
-from alexconv.reports.elements import Cell, markdown_table
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, plain, read
+from alexconv.reports.comparison import MANY
+from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.library import source
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -53,9 +55,57 @@ def cycles_of_tile(conv: Conv, pixels: int, filters: int) -> float:
     return count * ceil(taps / WGMMA_K) * WGMMA_K * pixels * filters / MULTIPLY_ADDS
 
 
-def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The part of docs/frontier.md."""
-    records = read(files)
-    timelines = [header for header in records.headers.values() if header["type"] == "timeline"]
-    table = markdown_table(COLUMNS, list(rows(timelines)))
-    return {"fp16-losses": "\n".join([*table, "", source(records, timelines, files)])}
+TRIAL = "wgmma-half-overlapped"  # which is no longer in the ladder
+VERSIONS = {"overlapped-1": "a store for each row", "overlapped-2": "a store for 16 rows of 64 filters"}
+PREDICTED = {2: 0.157, 3: 0.056, 4: 0.079, 5: 0.059}  # ms, N=128, before the first version ran
+
+
+def trial_rows(files: Sequence[Path]) -> Iterator[tuple[Cell, ...]]:
+    """The versions of an overlapped epilogue beside their parent, layer by layer."""
+    for file in files:
+        version = VERSIONS[plain(file).stem]
+        times: dict[tuple[int, int], dict[str, float]] = {}
+        for record in read([file]).points:
+            point = record["point"]
+            if not record["changed"] and point["rung"] in (RUNG, TRIAL) and (ms := median_of(record, "kernel")):
+                times.setdefault((point["layer"], point["N"]), {})[point["rung"]] = ms
+        for (layer, N), ms_of in times.items():
+            predicted = PREDICTED.get(layer) if N == MANY else None
+            yield version, layer, N, predicted, ms_of[RUNG], ms_of[TRIAL], Faster(ms_of[RUNG] / ms_of[TRIAL])
+
+
+TRIALS = ("version", "layer", "N", "predicted, ms", f"`{RUNG}`, ms", "overlapped, ms", "than its parent")
+
+ZEROS, RANDOM = "zeros", "uniform"
+
+
+def data_rows(file: Path) -> Iterator[tuple[Cell, ...]]:
+    """The product on random numbers and on zeros, which toggle no wires."""
+    times: dict[int, dict[str, float]] = {}
+    for record in read([file]).points:
+        point = record["point"]
+        if point["rung"] == RUNG and (ms := median_of(record, "kernel")):
+            times.setdefault(point["layer"], {})[point["data"]] = ms
+    for layer, ms_of in sorted(times.items()):
+        random, zeros = ms_of[RANDOM], ms_of[ZEROS]
+        flops = 2 * WORKLOADS[WORKLOAD].layer(layer).macs(MANY)
+        yield layer, random, zeros, Faster(random / zeros), flops / zeros / 1e9
+
+
+DATA = ("layer", "random, ms", "zeros, ms", "zeros than random", "zeros, TFLOP/s")
+
+
+def parts(timeline: Path, trials: Sequence[Path], data: Path) -> dict[str, str]:
+    """The parts of docs/frontier.md: a file of timelines, the trials' files, and one of other data."""
+
+    def of(columns: Sequence[str], table: list[tuple[Cell, ...]], used: Sequence[Path], kind: str = "") -> str:
+        records = read(used)
+        points = [header for header in records.headers.values() if header["type"] == kind] if kind else records.points
+        return "\n".join([*markdown_table(columns, table), "", source(records, points, used)])
+
+    timelines = [header for header in read([timeline]).headers.values() if header["type"] == "timeline"]
+    return {
+        "fp16-losses": of(COLUMNS, list(rows(timelines)), [timeline], "timeline"),
+        "fp16-data": of(DATA, list(data_rows(data)), [data]),
+        "fp16-trial": of(TRIALS, list(trial_rows(trials)), trials),
+    }

@@ -37,7 +37,7 @@ from alexconv.shapes import FORWARD
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
 CHECKED_IMAGES = 2  # of a plan faster than all before; the winner is checked on all
 SLOWER = 2.0  # times the fastest plan so far: a plan whose second run takes longer is not run again
-SEARCH_SECONDS = 3.0  # for engines and knobs, per convolution
+SEARCH_SECONDS = 6.0  # for engines and knobs, per convolution
 MOST_VALUES = 32  # of a knob; of more, so many in equal steps
 OPERATIONS = {  # of the frontend's graphs: the operation, and its parameters for the roles x and w
     FORWARD: ("conv_fprop", "image", "weight"),
