@@ -371,12 +371,14 @@ def cuda_cores_part(frontier: Frontier) -> str:
 
 def limits_part(frontier: Frontier) -> str:
     """The further goals beside the card's limits."""
+    if not (rows := list(limits.rows(frontier))):
+        return NOT_MEASURED
     per_second, whose = frontier.tensor_rate
     used = [source for source in (frontier.many, frontier.sustained, frontier.graphs) if source]
     basis = (
         f"Limits: products at {rate_text(per_second)} ({whose} rate of dense fp16 products), {bytes_text(frontier)}."
     )
-    return lines(limits.COLUMNS, list(limits.rows(frontier)), basis, *origins(used))
+    return lines(limits.COLUMNS, rows, basis, *origins(used))
 
 
 def cuda_floors_part(frontier: Frontier) -> str:

@@ -93,7 +93,7 @@ def under_load(frontier: Frontier, contract: Contract, layers: Sequence[int]) ->
 def rows(frontier: Frontier) -> Iterator[tuple[Cell, ...]]:
     """A row for each goal."""
     source = frontier.many
-    if not source:
+    if not source or source.sum_of(contract_of("fp16"), MANY, TENSOR_LAYERS) is None:
         return
     fp16 = contract_of("fp16")
     limits = {layer: least_ms(frontier, fp16, layer) for layer in TENSOR_LAYERS}

@@ -46,8 +46,11 @@ def test_the_best_of_all_plans_stands_beside_what_torch_picks(tmp_path: Path):
     torch, best = (record("alexnet", 2, 128, f"{name}-nhwc-fp16", precision="fp16") for name in ("torch", "cudnn"))
     best["samples"] = {"kernel": [ms / 2 for ms in torch["samples"]["kernel"]]}
     plan = {"engine": "eng7_k1=2", "ms": 1.0, "tried": 20, "refused": 3, "proposed_ms": 1.5, "search_ended": False}
-    best["peer"] = {"plans": [{**plan, "knobs": {"STAGES": 4}}]}
+    torch["peer"], best["peer"] = {"torch": "2.11"}, {"plans": [{**plan, "knobs": {"STAGES": 4}}]}
+    ours = record("alexnet", 2, 128, "wgmma-half", precision="fp16")
+    ours["samples"] = {"kernel": [ms / 4 for ms in torch["samples"]["kernel"]]}
     older = record("alexnet", 3, 128, "cudnn-nhwc-fp16", precision="fp16") | {"peer": {"plans": [{"engine": "eng1"}]}}
-    text = board.peers_parts([write(tmp_path / "r.jsonl", [torch, best, older])])["peers-plans"]
+    text = board.peers_parts([write(tmp_path / "r.jsonl", [torch, best, older, ours])])["peers-plans"]
     (row,) = [line for line in text.splitlines() if line.startswith("| alexnet |")]
-    assert "| 1.500 |" in row and "| 2.00× faster | `eng7` | STAGES=4 | 20 | 3 | time up |" in row
+    assert "| 2.00× faster | `wgmma-half` |" in row
+    assert "| 2.00× faster | `eng7` | STAGES=4 | 20 | 3 | – | time up |" in row
