@@ -5,8 +5,9 @@ from math import ceil
 from pathlib import Path
 
 from alexconv.kernels.wgmma.blocked import as_it_lies, runs
+from alexconv.records.compressed import plain
 from alexconv.records.statistics import median_of
-from alexconv.records.store import Record, plain, read
+from alexconv.records.store import Record, read
 from alexconv.reports.comparison import MANY
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.library import source
