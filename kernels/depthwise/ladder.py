@@ -5,7 +5,7 @@ or in planes that a block copies to shared memory.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_integers, beyond_shared, round_up
@@ -293,19 +293,25 @@ def planes_time(size: int) -> Time:
     return replace(time, fixed=TILE)
 
 
-STRIP_OF_CHANNELS = (
-    vector_of("channels", vector_of_channels, (1, 2, 4, 8)),
-    columns_of(columns_of_channels),
-    rows_of(tile_rows(of_channels, lambda p: p["TILE_COLUMNS"] * p["VECTOR"])),
-)
-
-
-def strip_of_rows(columns: Callable[[Problem], int]) -> tuple[Constant, ...]:
+def strip_of_rows(size: int) -> tuple[Constant, ...]:
     """The constants of a rung with vectors along rows."""
+
+    def columns(p: Problem) -> int:
+        return 2 if size == FLOAT and p.conv.R * p.conv.S <= FEW_TAPS else 4
+
     return (
         columns_of(columns),
         vector_of("columns", vector_of_rows, (1, 2, 4, 8)),
         rows_of(tile_rows(of_planes, lambda p: p["TILE_COLUMNS"])),
+    )
+
+
+def strip_of_channels(size: int) -> tuple[Constant, ...]:
+    """The constants of a rung with vectors along channels."""
+    return (
+        vector_of("channels", vector_of_channels, (1, 2, 4, 8)),
+        columns_of(columns_of_channels),
+        rows_of(tile_rows(of_channels, lambda p: p["TILE_COLUMNS"] * p["VECTOR"])),
     )
 
 
@@ -318,118 +324,78 @@ def strip_of_plane(size: int) -> tuple[Constant, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Strips:
+    """The geometry of rungs that differ in type alone; functions of the bytes of a value give what depends on it."""
+
+    grid: Callable[[Problem], Dims]
+    block: Callable[[Problem], Dims]
+    constants: Callable[[int], tuple[Constant, ...]]
+    refuses: Callable[[int], Callable[[Problem], str | None]]
+    time: Callable[[int], Time]
+    shared: Callable[[int], Callable[[Problem], int]] = lambda size: lambda p: 0
+    layout: str = "nchw"
+
+    def rung(self, name: str, alias: str, idea: str, parent: str, size: int = FLOAT) -> Rung:
+        """A rung for floats or, of values of two bytes, for fp16; its kernel has its file's name."""
+        entry = name.replace("-", "_")
+        launch = Launch(entry, ("x", "w", "y"), self.grid, self.block, self.shared(size), pdl=True, stores=True)
+        return Rung(
+            name,
+            alias=alias,
+            idea=idea,
+            family="depthwise",
+            parent=parent,
+            file=f"depthwise/{entry}.cu",
+            launches=(launch,),
+            constants=self.constants(size),
+            refuses=self.refuses(size),
+            precision="fp16" if size == HALF else "fp32",
+            layout=self.layout,
+            takes=TAKES,
+            time=self.time(size),
+        )
+
+
+WINDOW = Strips(strip_grid(of_planes), strip_block, strip_of_rows, refuses_rows, rows_time)
+OF_CHANNELS = Strips(
+    strip_grid(of_channels), strip_block, strip_of_channels, refuses_channels, channels_time, layout="nhwc"
+)
+IN_SHARED = Strips(planes_grid, planes_block, strip_of_plane, refuses_planes, planes_time, planes_bytes)
+
 DEPTHWISE_RUNGS: tuple[Rung, ...] = (
-    Rung(
+    WINDOW.rung(
         "depthwise-window",
-        alias="dw",
-        idea="depthwise: each row passes once under a strip of outputs in registers",
-        family="depthwise",
+        "dw",
+        "depthwise: each row passes once under a strip of outputs in registers",
         parent="direct-any",
-        file="depthwise/depthwise_window.cu",
-        launches=(
-            Launch("depthwise_window", ("x", "w", "y"), strip_grid(of_planes), strip_block, pdl=True, stores=True),
-        ),
-        constants=strip_of_rows(lambda p: 2 if p.conv.R * p.conv.S <= FEW_TAPS else 4),
-        refuses=refuses_rows(FLOAT),
-        takes=TAKES,
-        time=rows_time(FLOAT),
     ),
-    Rung(
+    WINDOW.rung(
         "depthwise-window-half",
-        alias="dw-half",
-        idea="strips of outputs in fp16 with fp32 accumulators",
-        family="depthwise",
+        "dw-half",
+        "strips of outputs in fp16 with fp32 accumulators",
         parent="depthwise-window",
-        file="depthwise/depthwise_window_half.cu",
-        launches=(
-            Launch("depthwise_window_half", ("x", "w", "y"), strip_grid(of_planes), strip_block, pdl=True, stores=True),
-        ),
-        constants=strip_of_rows(lambda p: 4),
-        refuses=refuses_rows(HALF),
-        precision="fp16",
-        takes=TAKES,
-        time=rows_time(HALF),
+        size=HALF,
     ),
-    Rung(
-        "depthwise-channels",
-        alias="dw-c",
-        idea="vectors of channels, NHWC",
-        family="depthwise",
-        parent="depthwise-window",
-        file="depthwise/depthwise_channels.cu",
-        launches=(
-            Launch("depthwise_channels", ("x", "w", "y"), strip_grid(of_channels), strip_block, pdl=True, stores=True),
-        ),
-        constants=STRIP_OF_CHANNELS,
-        refuses=refuses_channels(FLOAT),
-        layout="nhwc",
-        takes=TAKES,
-        time=channels_time(FLOAT),
-    ),
-    Rung(
+    OF_CHANNELS.rung("depthwise-channels", "dw-c", "vectors of channels, NHWC", parent="depthwise-window"),
+    OF_CHANNELS.rung(
         "depthwise-channels-half",
-        alias="dw-c-half",
-        idea="vectors of channels in fp16 with fp32 accumulators, NHWC",
-        family="depthwise",
+        "dw-c-half",
+        "vectors of channels in fp16 with fp32 accumulators, NHWC",
         parent="depthwise-channels",
-        file="depthwise/depthwise_channels_half.cu",
-        launches=(
-            Launch(
-                "depthwise_channels_half", ("x", "w", "y"), strip_grid(of_channels), strip_block, pdl=True, stores=True
-            ),
-        ),
-        constants=STRIP_OF_CHANNELS,
-        refuses=refuses_channels(HALF),
-        precision="fp16",
-        layout="nhwc",
-        takes=TAKES,
-        time=channels_time(HALF),
+        size=HALF,
     ),
-    Rung(
+    IN_SHARED.rung(
         "depthwise-planes",
-        alias="dw-p",
-        idea="small planes: several in shared memory, copied as one array",
-        family="depthwise",
+        "dw-p",
+        "small planes: several in shared memory, copied as one array",
         parent="depthwise-window",
-        file="depthwise/depthwise_planes.cu",
-        launches=(
-            Launch(
-                "depthwise_planes",
-                ("x", "w", "y"),
-                planes_grid,
-                planes_block,
-                planes_bytes(FLOAT),
-                pdl=True,
-                stores=True,
-            ),
-        ),
-        constants=strip_of_plane(FLOAT),
-        refuses=refuses_planes(FLOAT),
-        takes=TAKES,
-        time=planes_time(FLOAT),
     ),
-    Rung(
+    IN_SHARED.rung(
         "depthwise-planes-half",
-        alias="dw-p-half",
-        idea="small planes in fp16 with fp32 accumulators",
-        family="depthwise",
+        "dw-p-half",
+        "small planes in fp16 with fp32 accumulators",
         parent="depthwise-planes",
-        file="depthwise/depthwise_planes_half.cu",
-        launches=(
-            Launch(
-                "depthwise_planes_half",
-                ("x", "w", "y"),
-                planes_grid,
-                planes_block,
-                planes_bytes(HALF),
-                pdl=True,
-                stores=True,
-            ),
-        ),
-        constants=strip_of_plane(HALF),
-        refuses=refuses_planes(HALF),
-        precision="fp16",
-        takes=TAKES,
-        time=planes_time(HALF),
+        size=HALF,
     ),
 )

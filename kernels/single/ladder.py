@@ -306,6 +306,69 @@ def filters_time(size: int, rate: float) -> Time:
     return Time(busy, values(size, size), fixed=2 * TILE)
 
 
+def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: int = FLOAT) -> Rung:
+    """A rung with a thread for each output; its kernel has its file's name."""
+    entry = name.replace("-", "_")
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="single",
+        parent=parent,
+        file=f"single/{entry}.cu",
+        launches=(Launch(entry, ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
+        precision="fp16" if size == HALF else "fp32",
+        layout="nhwc" if size == HALF else "nchw",
+        takes=LAYER_FEATURES,
+        time=replace(on_cuda_cores(rate=8.0, tap=tap), slower=ANY_SLOWER),
+        cpu_order=2,
+    )
+
+
+def few_channels(name: str, alias: str, idea: str, parent: str, rate: float, size: int = FLOAT) -> Rung:
+    """A rung for few channels; its kernel has its file's name."""
+    entry = name.replace("-", "_")
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="single",
+        parent=parent,
+        file=f"single/{entry}.cu",
+        launches=(Launch(entry, ("x", "w", "y"), few_grid, few_block, few_bytes, pdl=True, stores=True),),
+        constants=(TILE_ROWS,),
+        refuses=refuses_many,
+        precision="fp16" if size == HALF else "fp32",
+        layout="nhwc" if size == HALF else "nchw",
+        takes=UNGROUPED,
+        time=few(rate, size),
+    )
+
+
+def few_filters(name: str, alias: str, idea: str, parent: str, rate: float, size: int = FLOAT) -> Rung:
+    """A rung for few filters on tensor cores, of floats rounded to tf32 or of fp16; its kernel has its file's name."""
+    entry = name.replace("-", "_")
+    launch = Launch(entry, ("x", "w", "y"), filters_grid, filters_block, filters_bytes(size), pdl=True, stores=True)
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="single",
+        parent=parent,
+        file=f"single/{entry}.cu",
+        launches=(launch,),
+        constants=(replace(TILE_ROWS, meaning="rows of a block's outputs", default=filter_rows),),
+        refuses=refuses_filters(size),
+        precision="fp16" if size == HALF else "tf32",
+        layout="nhwc",
+        min_capability=TURING if size == HALF else AMPERE,
+        tensor_factors="fp16" if size == HALF else "tf32",
+        exceptions=() if size == HALF else (TF32_OPERANDS,),
+        takes=UNGROUPED,
+        time=filters_time(size, rate),
+    )
+
+
 SINGLE_RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct",
@@ -376,31 +439,20 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         refuses=outside_plane_block(),
         cpu_order=1,
     ),
-    Rung(
+    any_layer(
         "direct-any",
-        alias="any",
-        idea="one thread per output of any layer: padding, strides, dilation, groups, bias and ReLU",
-        family="single",
+        "any",
+        "one thread per output of any layer: padding, strides, dilation, groups, bias and ReLU",
         parent="direct-register",
-        file="single/direct_any.cu",
-        launches=(Launch("direct_any", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
-        takes=LAYER_FEATURES,
-        time=replace(on_cuda_cores(rate=8.0, tap=0.023), slower=ANY_SLOWER),
-        cpu_order=2,
+        tap=0.023,
     ),
-    Rung(
+    any_layer(
         "direct-any-half",
-        alias="any-half",
-        idea="any layer in fp16 with fp32 accumulators, NHWC",
-        family="single",
+        "any-half",
+        "any layer in fp16 with fp32 accumulators, NHWC",
         parent="direct-any",
-        file="single/direct_any_half.cu",
-        launches=(Launch("direct_any_half", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
-        precision="fp16",
-        layout="nhwc",
-        takes=LAYER_FEATURES,
-        time=replace(on_cuda_cores(rate=8.0, tap=0.12), slower=ANY_SLOWER),
-        cpu_order=2,
+        tap=0.12,
+        size=HALF,
     ),
     Rung(
         "direct-groups",
@@ -427,33 +479,20 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         takes=LAYER_FEATURES,
         time=Time(group_busy, values(FLOAT, FLOAT)),
     ),
-    Rung(
+    few_channels(
         "direct-few",
-        alias="few",
-        idea="few channels: window and filters in shared memory, 8 x 8 outputs of a thread",
-        family="single",
+        "few",
+        "few channels: window and filters in shared memory, 8 x 8 outputs of a thread",
         parent="direct-any",
-        file="single/direct_few.cu",
-        launches=(Launch("direct_few", ("x", "w", "y"), few_grid, few_block, few_bytes, pdl=True, stores=True),),
-        constants=(TILE_ROWS,),
-        refuses=refuses_many,
-        takes=UNGROUPED,
-        time=few(27.0, FLOAT),
+        rate=27.0,
     ),
-    Rung(
+    few_channels(
         "direct-few-half",
-        alias="few-half",
-        idea="few channels in fp16 with fp32 accumulators, NHWC",
-        family="single",
+        "few-half",
+        "few channels in fp16 with fp32 accumulators, NHWC",
         parent="direct-few",
-        file="single/direct_few_half.cu",
-        launches=(Launch("direct_few_half", ("x", "w", "y"), few_grid, few_block, few_bytes, pdl=True, stores=True),),
-        constants=(TILE_ROWS,),
-        refuses=refuses_many,
-        precision="fp16",
-        layout="nhwc",
-        takes=UNGROUPED,
-        time=few(70.0, HALF),
+        rate=70.0,
+        size=HALF,
     ),
     Rung(
         "direct-few-mma",
@@ -474,59 +513,19 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         takes=UNGROUPED,
         time=Time(packed_busy, values(HALF, HALF), fixed=TILE),
     ),
-    Rung(
+    few_filters(
         "direct-few-filters-half",
-        alias="few-filters-half",
-        idea="few filters in fp16: each input times all taps on tensor cores, then sums of taps, NHWC",
-        family="single",
+        "few-filters-half",
+        "few filters in fp16: each input times all taps on tensor cores, then sums of taps, NHWC",
         parent="direct-any-half",
-        file="single/direct_few_filters_half.cu",
-        launches=(
-            Launch(
-                "direct_few_filters_half",
-                ("x", "w", "y"),
-                filters_grid,
-                filters_block,
-                filters_bytes(HALF),
-                pdl=True,
-                stores=True,
-            ),
-        ),
-        constants=(replace(TILE_ROWS, meaning="rows of a block's outputs", default=filter_rows),),
-        refuses=refuses_filters(HALF),
-        precision="fp16",
-        layout="nhwc",
-        min_capability=TURING,
-        tensor_factors="fp16",
-        takes=UNGROUPED,
-        time=filters_time(HALF, 150.0),
+        rate=150.0,
+        size=HALF,
     ),
-    Rung(
+    few_filters(
         "direct-few-filters",
-        alias="few-filters",
-        idea="few filters of floats rounded to tf32, NHWC",
-        family="single",
+        "few-filters",
+        "few filters of floats rounded to tf32, NHWC",
         parent="direct-few-filters-half",
-        file="single/direct_few_filters.cu",
-        launches=(
-            Launch(
-                "direct_few_filters",
-                ("x", "w", "y"),
-                filters_grid,
-                filters_block,
-                filters_bytes(FLOAT),
-                pdl=True,
-                stores=True,
-            ),
-        ),
-        constants=(replace(TILE_ROWS, meaning="rows of a block's outputs", default=filter_rows),),
-        refuses=refuses_filters(FLOAT),
-        precision="tf32",
-        layout="nhwc",
-        min_capability=AMPERE,
-        tensor_factors="tf32",
-        exceptions=(TF32_OPERANDS,),
-        takes=UNGROUPED,
-        time=filters_time(FLOAT, 75.0),
+        rate=75.0,
     ),
 )
