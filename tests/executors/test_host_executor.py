@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from compilers import IS_CLANG, needs_asan, runs_here, wrapper
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.host import apart
+from alexconv.executors.host import apart, runtime
 from alexconv.executors.host.apart import end_of
 from alexconv.executors.host.memory import GuardedBuffer
 from alexconv.executors.host.runtime import MAX_STATIC_SHARED, HostRuntime, asan_environment
@@ -384,6 +385,22 @@ def test_an_interrupt_stops_an_endless_kernel(waiting, interruptible):
         waiting.launch("endless", ONE, (64, 1, 1), 0, [y])
 
 
+@pytest.mark.timeout(60)
+def test_an_interrupt_before_a_launch_is_waited_for_stops_it_too(waiting, monkeypatch):
+    y, result = on_device(np.zeros(1, "i4"))
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *call):
+            super().submit(*call)
+            while not result[0]:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runtime, "ThreadPoolExecutor", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.launch("endless", ONE, (64, 1, 1), 0, [y])
+
+
 def test_an_interrupt_that_another_thread_gets_ends_a_launch_too(interruptible):
     child, waits = subprocess.Popen(["sleep", "10000"]), threading.get_ident()
 
@@ -526,10 +543,10 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
 
 
 @pytest.mark.skipif(IS_CLANG, reason="headers are precompiled only for g++")
-def test_kernels_read_the_precompiled_headers(cache, tmp_path):
-    runtime, log = HostRuntime(), tmp_path / "log"
-    runtime.cxx = str(wrapper(tmp_path / "g++", f'exec "$CXX" -H "$@" 2>>{log}'))
-    runtime.compile(one_kernel(tmp_path), {"EXTRA": 0}, ["one"])
+def test_kernels_read_the_precompiled_headers(fresh_cache, tmp_path):
+    host, log = HostRuntime(), tmp_path / "log"
+    host.cxx = str(wrapper(tmp_path / "g++", f'exec "$CXX" -H "$@" 2>>{log}'))
+    host.compile(one_kernel(tmp_path), {"EXTRA": 0}, ["one"])
     used = [line for line in log.read_text().splitlines() if line.startswith("! ")]
     assert len(used) == 1 and used[0].endswith("host_cuda.h.gch")
 

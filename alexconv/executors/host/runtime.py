@@ -274,10 +274,9 @@ class HostModule:
         entries = [launch.entry for launch, _ in launches]
         # In a separate thread: this one stays free to receive an interrupt.
         with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._run, entries, requests, arrays)
             try:
-                succeeded = running.result()
-            except BaseException:
+                succeeded = pool.submit(self._run, entries, requests, arrays).result()
+            except BaseException:  # of an interrupt while the thread starts, too: the kernel may run by then
                 for request in requests:
                     request.cancelled = 1
                 raise
@@ -482,7 +481,7 @@ class HostRuntime:
         unit = _APART.read_text()
         key = hashlib.sha256(repr((self.cxx, self.compiler, self._machine, unit)).encode()).hexdigest()[:32]
         path = cache_dir("host") / f"launcher-{key}"
-        compiled(path, build)
+        compiled(path, build, waits=True)
         return path
 
     @property
