@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from functools import cache
 from itertools import chain
 
 from markupsafe import Markup, escape
@@ -22,7 +23,9 @@ def listing(code: Code) -> list[Markup]:
     return [*changes(code.before.splitlines(), code.text.splitlines(), highlighted(code.before), after)]
 
 
-def changes(before: list[str], after: list[str], old: list[Markup], new: list[Markup]) -> Iterator[Markup]:
+def changes(
+    before: list[str], after: list[str], old: tuple[Markup, ...], new: tuple[Markup, ...]
+) -> Iterator[Markup]:
     """The lines of a unified diff; ``old`` and ``new`` are the highlighted ones."""
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(CONTEXT):
         (_, first, _, start, _), (_, _, last, _, end) = group[0], group[-1]
@@ -35,11 +38,12 @@ def changes(before: list[str], after: list[str], old: list[Markup], new: list[Ma
                 yield from (Markup("<b>+ {}</b>").format(line) for line in new[j:to_j])
 
 
-def highlighted(text: str) -> list[Markup]:
+@cache  # a source is shown on its rung's page and beside those that follow from it
+def highlighted(text: str) -> tuple[Markup, ...]:
     """The lines of CUDA C++ with comments, keywords, strings and numbers marked."""
     tokens = CudaLexer(stripnl=False, ensurenl=False).get_tokens(text)
     pieces = chain.from_iterable(pieces_of(kind, part) for kind, part in tokens)
-    return [Markup(line) for line in "".join(pieces).split("\n")]
+    return tuple(Markup(line) for line in "".join(pieces).split("\n"))
 
 
 def pieces_of(kind: _TokenType, text: str) -> Iterator[str]:
