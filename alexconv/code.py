@@ -97,7 +97,12 @@ def reached(*roots: Definition) -> set[Definition]:
 @cache
 def definitions(module: str) -> Module:
     """The definitions of one of this project's modules."""
-    source = source_of(module)
+    return definitions_in(source_of(module))
+
+
+@cache
+def definitions_in(source: str) -> Module:
+    """The definitions of a module with this text."""
     tree, rows = syntax_tree(source), list(statements(source))
     own = Module({}, {}, {})
     for node in tree.body:

@@ -13,7 +13,7 @@ from edited_code import edit_code, forget_code
 from points import batch_of
 
 from alexconv import code
-from alexconv.code import BY_VALUE, code_of, definitions, reached, statements
+from alexconv.code import BY_VALUE, code_of, definitions, definitions_in, reached, statements
 from alexconv.cpu_reference.cache import CachedReference
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS
@@ -97,9 +97,9 @@ def test_what_a_definition_names_is_reached_and_nothing_else(monkeypatch: pytest
     monkeypatch.setattr(code, "source_of", lambda name: dedent(sources[name]))
     monkeypatch.setattr(code, "is_module", sources.__contains__)
     forget_code()
-    found = reached(("alexconv.first", "root"))
+    names = reached(("alexconv.first", "root"))
     forget_code()
-    assert found == {
+    assert names == {
         *(("alexconv.first", name) for name in ("", "root", "TABLE")),
         ("alexconv.second", "member"),
         *(("alexconv.third", name) for name in ("Kept", "Annotated", "late", "deep")),
@@ -196,5 +196,5 @@ def test_a_module_is_parsed_again_where_another_thread_disturbs_the_parser(monke
         return parse(*arguments, **options)
 
     monkeypatch.setattr(ast, "parse", disturbed)
-    assert definitions.__wrapped__("alexconv.run") == whole
+    assert definitions_in.__wrapped__(code.source_of("alexconv.run")) == whole
     assert not failures[0]
