@@ -55,7 +55,7 @@ def cheating(entry: str, *, counts: bool = False) -> Rung:
 
 
 def recorded(backend: str, rung: Rung, images: int = N, executor: Executor | None = None) -> dict:
-    executor = executor or choose_executor(backend)
+    executor = executor or choose_executor(backend, host_build="unoptimized")
     point = point_of(batch_of(WORKLOAD, LAYER, images), rung)
     return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
 

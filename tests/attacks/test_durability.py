@@ -161,7 +161,7 @@ def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
     assert lost == 0, (tmp_path / "errors").read_text()
 
 
-def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, cache: Path) -> None:
+def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, fresh_cache: Path) -> None:
     out, names = tmp_path / "shared.jsonl", RUNGS.split(",")
     processes = [
         started("run", *QUICK, "--rungs", name, "--out", out, errors=tmp_path / f"{name}.err") for name in names

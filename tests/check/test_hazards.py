@@ -58,7 +58,7 @@ KINDS = {
     "plain_race": "a barrier",
 }
 ASYNC_RUNGS = [rung for rung in LADDER if rung.family in ("igemm", "mma", "wgmma")]
-SMALL = Conv(C=16, H=9, W=9, M=24, R=3, S=3)
+SMALL = Conv(C=16, H=12, W=12, M=24, R=3, S=3)  # fills every rung's pipeline
 DEVICE = replace(H200, multiprocessors=2)  # so that persistent blocks have several tiles
 
 

@@ -243,18 +243,31 @@ def test_a_changed_comment_makes_no_kernel_stale(kernels):
     assert unit_keys(kernels) == before
 
 
-def test_a_changed_token_makes_just_those_kernels_stale_that_see_it(kernels):
-    """Every header, and a kernel of each family."""
-    before = unit_keys(kernels)
-    of_families = {rung.family: kernels / rung.file for rung in RUNGS}
-    for file in [*kernels.glob("*/*.cuh"), *of_families.values()]:
-        text = file.read_text()
-        file.write_text(text + "\nconstexpr int changed = 0;\n")
-        after = unit_keys(kernels)
-        stale = {rung.name for rung in RUNGS if file in source_files(kernels / rung.file)}
-        assert {name for name in before if after[name] != before[name]} == stale
-        assert stale
-        file.write_text(text)
+def test_a_changed_token_makes_just_those_kernels_stale_that_see_it(kernels, tmp_path):
+    """A kernel has the same key where all files are changed that it does not see, and another for each that it does."""
+    changed = Path(shutil.copytree(kernels, tmp_path / "changed"))
+    originals = {changed / file.relative_to(kernels): file.read_text() for file in kernels.glob("*/*.cu*")}
+    untried = {*originals}
+
+    def change(file: Path) -> None:
+        file.write_text(originals[file] + "\nconstexpr int changed = 0;\n")
+
+    for file in originals:
+        change(file)
+    for rung in RUNGS:
+        kernel, key = changed / rung.file, source_digest(kernels / rung.file, {})
+        seen = {changed / file.relative_to(kernels) for file in source_files(kernels / rung.file)}
+        for file in seen:
+            file.write_text(originals[file])
+        assert source_digest(kernel, {}) == key
+        for file in seen & untried:
+            change(file)
+            assert source_digest(kernel, {}) != key
+            file.write_text(originals[file])
+        for file in seen:
+            change(file)
+        untried -= seen
+    assert not untried
 
 
 def test_a_cubins_key_depends_on_its_tokens(kernels, monkeypatch):

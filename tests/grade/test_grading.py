@@ -137,7 +137,6 @@ REFERRED = {  # at another line, or at none
 
 
 @needs_gcc
-@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("code", [*SCREENED, *REFERRED])
 def test_what_a_submission_may_not_use_is_refused_with_its_line(code):
     start = 'int one;\n// fork(); asm\nconst char* s = "system"; /* fork() */\n'
@@ -151,7 +150,6 @@ def test_what_a_submission_may_not_use_is_refused_with_its_line(code):
 
 
 @needs_gcc
-@pytest.mark.usefixtures("cache")
 def test_a_long_text_is_screened_by_the_compiler_alone():
     """Strings and blanks by the ten thousand: a lexer that looks back would need minutes for each of these."""
     assert "no function" in screened(" " * 120_000 + '""' * 70_000)["problem"]
@@ -193,7 +191,6 @@ static void check(cudaError_t error)
 
 
 @needs_gcc
-@pytest.mark.usefixtures("cache")
 def test_what_a_convolution_uses_passes_the_screen_and_keeps_its_lines():
     text = RIGHT_USES + submissions.RIGHT
     answer = screened(text)
