@@ -87,6 +87,7 @@ attack: $(READY) tools
 		$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m "not gpu" --timeout 7200 \
 		tests/attacks tests/cluster/test_cluster.py tests/check/test_false_alarms.py
 	$(BIN)/python tests/attacks/mutants.py results/trust/mutants.jsonl --jobs $(CORES)
+	$(BIN)/python tests/attacks/suite_mutants.py results/trust/suite-mutants.jsonl
 	$(BIN)/python tests/attacks/hazard_mutants.py
 	$(BIN)/python tests/attacks/course_submissions.py
 	$(BIN)/python -m alexconv.reports.build
