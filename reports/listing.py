@@ -23,9 +23,7 @@ def listing(code: Code) -> list[Markup]:
     return [*changes(code.before.splitlines(), code.text.splitlines(), highlighted(code.before), after)]
 
 
-def changes(
-    before: list[str], after: list[str], old: tuple[Markup, ...], new: tuple[Markup, ...]
-) -> Iterator[Markup]:
+def changes(before: list[str], after: list[str], old: tuple[Markup, ...], new: tuple[Markup, ...]) -> Iterator[Markup]:
     """The lines of a unified diff; ``old`` and ``new`` are the highlighted ones."""
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(CONTEXT):
         (_, first, _, start, _), (_, _, last, _, end) = group[0], group[-1]
