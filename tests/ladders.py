@@ -17,14 +17,14 @@ def ladder_with(*rungs: Rung) -> Ladder:
 
 def planted(name: str | Rung, right: str, wrong: str, folder: Path) -> Rung:
     """A rung, or the ladder's of that name, with copies of its sources in which ``wrong`` replaces ``right``."""
-    rung, found = ALL_DIRECTIONS.named[name] if isinstance(name, str) else name, 0
+    rung, count = ALL_DIRECTIONS.named[name] if isinstance(name, str) else name, 0
     for file in source_files(rung.path):
         text = file.read_text()
-        found += right in text
+        count += right in text
         copy = folder / file.relative_to(FOLDER)
         copy.parent.mkdir(exist_ok=True)
         copy.write_text(text.replace(right, wrong))
-    assert found, "no file of the rung has the text that this bug changes"
+    assert count, "no file of the rung has the text that this bug changes"
     return replace(rung, file=str(folder / rung.file))
 
 

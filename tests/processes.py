@@ -24,9 +24,9 @@ def in_process(main: Callable[[list[str]], int], *arguments: object, **environme
 
 def running(text: str) -> list[int]:
     """The processes whose command lines contain the text, from /proc: not every system has pgrep."""
-    found = []
+    numbers = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
             if text.encode() in (process / "cmdline").read_bytes().replace(b"\0", b" "):
-                found.append(int(process.name))
-    return found
+                numbers.append(int(process.name))
+    return numbers

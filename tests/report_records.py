@@ -113,8 +113,8 @@ def study() -> Iterable[dict[str, Any]]:
             yield from (record("alexnet", layer, N, name) for name in ("direct-filter-shared", "channels-atomic"))
         for name in ("pinned", "managed", "streamed"):
             for rung in ("direct", "channels-vector"):
-                found = record("alexnet", layer, 128, rung, name)
-                yield found | ({"timeline": timeline(8, 4)} if name == "streamed" else {})
+                measurement = record("alexnet", layer, 128, rung, name)
+                yield measurement | ({"timeline": timeline(8, 4)} if name == "streamed" else {})
         for peer, precision in (("torch-nchw-fp32", "fp32"), ("torch-nhwc-fp16", "fp16")):
             yield record("alexnet", layer, 128, peer, precision=precision)
     for N in (1, 32, 128):

@@ -151,12 +151,12 @@ def test_the_command_prints_and_records_each_rung(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "8 images, CPU reference" in done.stdout
     records = read([tmp_path / "r"])
-    found = [header for header in records.headers.values() if header["type"] == "accuracy"]
-    assert [(r["rung"], r["precision"], r["images"]) for r in found] == [
+    accuracies = [header for header in records.headers.values() if header["type"] == "accuracy"]
+    assert [(r["rung"], r["precision"], r["images"]) for r in accuracies] == [
         ("direct-register", "fp32", 8),
         ("direct-half", "half", 8),
     ]
-    for record in found:
+    for record in accuracies:
         assert record["accuracy"] == record["reference_accuracy"]
         assert record["changed_predictions"] == []
         assert [records.headers[record[kind]]["type"] for kind in ("device", "host", "run")] == [

@@ -50,11 +50,13 @@ def first_failure(tree: Path, rung: str) -> str | None:
     for files, parts in ((RUNGS, (f"[{rung}-", f"[{rung}]")), (HAZARDS, ("no_async_rung", "arrival"))):
         listed = ran(tree, "--collect-only", *files)
         tests = [name for name in listed.stdout.splitlines() if any(part in name for part in parts)]
+        if not tests:
+            raise RuntimeError(listed.stdout)
         done = ran(tree, "-x", "--timeout", SECONDS, *tests)
-        if done.returncode == 1:
-            return FAILED.findall(done.stdout)[0]
-        if done.returncode:
+        if done.returncode > 1:
             raise RuntimeError(done.stdout + done.stderr)
+        if done.returncode:
+            return FAILED.findall(done.stdout)[0]
     return None
 
 

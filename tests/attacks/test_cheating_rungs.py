@@ -64,9 +64,9 @@ def preparing() -> Rung:
     """A rung that computes its outputs while it should prepare filters."""
     grid, block = (lambda p: (N, p.conv.M, 1)), (lambda p: (THREADS, 1, 1))
     prepare = Launch("prepare_outputs", ("x", "w", "kept"), grid, block)
-    kept = Array("kept", lambda p: (N, p.conv.M, p.conv.E, p.conv.F))
+    outputs = Array("kept", lambda p: (N, p.conv.M, p.conv.E, p.conv.F))
     launch = Launch("copy_prepared", ("kept", "y"), grid, block)
-    return replace(cheating("honest"), prepare=(prepare,), prepared=(kept,), launches=(launch,))
+    return replace(cheating("honest"), prepare=(prepare,), prepared=(outputs,), launches=(launch,))
 
 
 ALWAYS = {
@@ -204,8 +204,8 @@ def test_what_a_kernel_prints_is_no_record(tmp_path):
 @shows("does not end")
 def test_a_kernel_without_an_end_is_a_record(tmp_path):
     run_of(tmp_path, "sleeps", "--time-limit", "2", "--out", str(tmp_path / "r.jsonl"))
-    (found,) = read([tmp_path / "r.jsonl"]).points
-    assert (found["status"], found.get("samples")) == ("timeout", None)
+    (endless,) = read([tmp_path / "r.jsonl"]).points
+    assert (endless["status"], endless.get("samples")) == ("timeout", None)
 
 
 @shows("launches another's kernel")

@@ -83,15 +83,15 @@ def test_a_run_killed_at_any_moment_loses_no_reported_point(share: int, tmp_path
     draw, kills, lost = drawing(share), 0, 0
     for number in range(2):
         out, errors = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.err"
-        told: set[tuple[int, str]] = set()
+        reported: set[tuple[int, str]] = set()
         for resume in ([], ["--resume"]):
             start = partial(started, "run", *QUICK, "--rungs", RUNGS, "--out", out, *resume, errors=errors)
             kills += kill(start, draw.uniform(0.3, 1.0) * run_seconds)
-            told |= {(int(layer), rung) for layer, rung in TOLD.findall(errors.read_text())}
-            lost += len(told - (points_of(out) if out.exists() else set()))
+            reported |= {(int(layer), rung) for layer, rung in TOLD.findall(errors.read_text())}
+            lost += len(reported - (points_of(out) if out.exists() else set()))
         if out.exists():
             RecordFile(out)
-            lost += len(told - points_of(out))
+            lost += len(reported - points_of(out))
     keep("kill -9 of a run at a random moment", kills, "points told and lost", lost)
     assert lost == 0
 
@@ -155,8 +155,8 @@ def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
     lost += search(out).wait() != 0
     lost += len(read([out]).points) < known
     lost += sum(read_json(file) is None for file in fresh_cache.glob("tuning/*.json"))
-    (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in fresh_cache.glob("tuning/*.json")}
-    lost += kept != "12"
+    (tile,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in fresh_cache.glob("tuning/*.json")}
+    lost += tile != "12"
     keep("kill -9 of a search for constants at a random moment", kills, "points or constants lost", lost)
     assert lost == 0, (tmp_path / "errors").read_text()
 
@@ -167,9 +167,9 @@ def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, fresh_c
         started("run", *QUICK, "--rungs", name, "--out", out, errors=tmp_path / f"{name}.err") for name in names
     ]
     assert [process.wait() for process in processes] == [0] * len(names)
-    found, count = read([out]), len(names)
-    assert (found.unreadable, len(found.points)) == ([], 2 * count)
-    assert {each["status"] for each in found.points} == {"ok"}
+    records, count = read([out]), len(names)
+    assert (records.unreadable, len(records.points)) == ([], 2 * count)
+    assert {each["status"] for each in records.points} == {"ok"}
     keep("runs at once on one cache and one record file", count, "points lost or not whole")
 
 
@@ -227,9 +227,9 @@ def test_a_damaged_record_file_never_has_another_record(share: int, tmp_path: Pa
     draw, wrong = drawing(share), 0
     for _ in range(tries := 300):
         path.write_bytes(damaged(whole, draw))
-        found = read([path])
-        wrong += any(json.dumps(each, sort_keys=True) not in points for each in found.points)
-        wrong += len(found.points) + len(found.headers) + len(found.unreadable) < 1 and path.stat().st_size > 0
+        records = read([path])
+        wrong += any(json.dumps(each, sort_keys=True) not in points for each in records.points)
+        wrong += len(records.points) + len(records.headers) + len(records.unreadable) < 1 and path.stat().st_size > 0
     keep("damaged record files", tries, "records changed and taken for whole", wrong)
     assert wrong == 0
 

@@ -68,10 +68,10 @@ BASE = base_lines()
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths to all nested values."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = [path] if path else []
+    paths = [path] if path else []
     for key, each in inner:
-        found += places(each, (*path, key))
-    return found
+        paths += places(each, (*path, key))
+    return paths
 
 
 ACTIONS = ("replace", "replace", "replace", "remove", "add")

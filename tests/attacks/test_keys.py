@@ -94,10 +94,10 @@ def flagged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = HostRuntime.__init__
+    plain = HostRuntime.__init__
 
     def init(self: HostRuntime, *arguments: object, **options: object) -> None:
-        made(self, *arguments, **options)
+        plain(self, *arguments, **options)
         self.compiler += "1"
 
     monkeypatch.setattr(HostRuntime, "__init__", init)

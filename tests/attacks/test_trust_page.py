@@ -24,8 +24,8 @@ def test_every_unnoticed_mutant_has_a_reason() -> None:
 
 
 def test_every_reason_for_an_equivalent_mutant_is_one_of_a_mutant() -> None:
-    said = {trust.why(line, KNOWN) for line in trust.equivalent(LINES, KNOWN)}
-    assert {each["why"] for each in KNOWN} == said
+    reasons = {trust.why(line, KNOWN) for line in trust.equivalent(LINES, KNOWN)}
+    assert {each["why"] for each in KNOWN} == reasons
 
 
 def test_a_reason_is_for_the_change_of_the_source_that_it_names() -> None:

@@ -126,9 +126,9 @@ def test_no_async_rung_has_a_hazard_with_any_timing(runtime, rung):
     bound = BoundRung(rung, SMALL, rung.resolve(SMALL, {}, N, DEVICE), DEVICE)
     for moment in MOMENTS:
         inputs = Inputs(from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype))
-        found = watch_rung(runtime, bound, inputs, Schedule(moment, seed=5))
-        assert (found.hazards, found.failure) == ((), None)
-        np.testing.assert_array_equal(to_study(found.y, rung.layout).astype("f4"), reference(SMALL, x, w))
+        outcome = watch_rung(runtime, bound, inputs, Schedule(moment, seed=5))
+        assert (outcome.hazards, outcome.failure) == ((), None)
+        np.testing.assert_array_equal(to_study(outcome.y, rung.layout).astype("f4"), reference(SMALL, x, w))
 
 
 @needs_gcc
@@ -144,17 +144,17 @@ def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals
     )
     module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
     launch = LaunchConfig("kernel", (), (1, 1, 1), (2, 1, 1), 0)
-    found = watch_launch(module, launch, [runtime.allocate(128)], Schedule("earliest", seed=1))
+    outcome = watch_launch(module, launch, [runtime.allocate(128)], Schedule("earliest", seed=1))
     message = "two phases of the barrier in a row end that no thread waits for"
-    assert (message in str(found)) == (arrivals == 2), found
+    assert (message in str(outcome)) == (arrivals == 2), outcome
 
 
 @needs_gcc
 def test_check_has_a_block_of_stream_k_with_parts_of_two_tiles(tmp_path):
     barrier = "            __syncthreads();  // no thread still reads or copies K tiles of the previous tile"
     deep = [conv for conv in kinds.SHAPES if conv.C == 72]
-    found = list(async_hazards(planted("igemm-stream-k", barrier, "//", tmp_path), deep))
-    assert any("a load meets a copy by cp.async" in line for line in found)
+    hazards = list(async_hazards(planted("igemm-stream-k", barrier, "//", tmp_path), deep))
+    assert any("a load meets a copy by cp.async" in line for line in hazards)
     assert list(async_hazards(RUNGS["igemm-stream-k"], deep)) == []
 
 
@@ -180,9 +180,9 @@ def undefined_loads(entry, good, build, missing):
 
 def analysed_loads(good):
     """The lines on which g++ sees a variable without a value."""
-    found = HostRuntime(build=DEFINEDNESS).uninitialised(UNDEFINED, {"GOOD": good}, EVERY)
-    assert {file for file, _, _ in found} <= {UNDEFINED.name}
-    return {line for _, line, _ in found}
+    loads = HostRuntime(build=DEFINEDNESS).uninitialised(UNDEFINED, {"GOOD": good}, EVERY)
+    assert {file for file, _, _ in loads} <= {UNDEFINED.name}
+    return {line for _, line, _ in loads}
 
 
 @needs_gcc
@@ -221,8 +221,8 @@ def test_a_comment_declares_a_load_whose_value_changes_nothing(tmp_path):
     comment = next(line for line in (FOLDER / file).read_text().splitlines() if kinds.DELIBERATE in line)
     (shape,) = (conv for conv in kinds.SHAPES if conv.M == 24 and not conv.bias)
     assert list(kinds.undefined(RUNGS["wgmma-half"], [shape])) == []
-    (found,) = kinds.undefined(planted("wgmma-half", comment, "", tmp_path), [shape])
-    assert found.startswith("native_epilogue.cuh:")
+    (load,) = kinds.undefined(planted("wgmma-half", comment, "", tmp_path), [shape])
+    assert load.startswith("native_epilogue.cuh:")
 
 
 # ---- Mutants ---------------------------------------------------------------------------------------------------------
@@ -241,9 +241,9 @@ SAMPLE = (  # one of each kind of bug
 @needs_gcc
 @pytest.mark.parametrize("start", SAMPLE)
 def test_a_mutant_is_found_with_its_lines(start):
-    mutant = next(each for each in hazard_mutants.mutants() if each.name.startswith(start))
-    found = hazard_mutants.examine(mutant, hazard_mutants.FILES[mutant.file])
-    assert re.search(r"\.cuh?:\d+", found["report"]), found
+    mutant = next(candidate for candidate in hazard_mutants.mutants() if candidate.name.startswith(start))
+    row = hazard_mutants.examine(mutant, hazard_mutants.FILES[mutant.file])
+    assert re.search(r"\.cuh?:\d+", row["report"]), row
 
 
 def test_the_recorded_mutants_are_those_of_todays_kernels_and_all_but_equivalent_ones_were_found():
@@ -263,4 +263,4 @@ def test_the_recorded_mutants_are_those_of_todays_kernels_and_all_but_equivalent
 def test_the_shapes_of_alexconv_check_fill_a_pipeline(tmp_path):
     empty = "mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);"
     too_early = planted("wgmma-window-half", empty, ";", tmp_path)
-    assert any("meets a TMA copy" in found for found in async_hazards(too_early, CHECKED_SHAPES[1:2]))
+    assert any("meets a TMA copy" in hazard for hazard in async_hazards(too_early, CHECKED_SHAPES[1:2]))

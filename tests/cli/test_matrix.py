@@ -65,8 +65,8 @@ def test_measured_records_fit_and_every_time_appears(name, width):
 def test_a_sum_is_that_of_its_row_and_a_share_that_of_the_peer(width):
     records = [record for record in of_layers("h200-frontier.jsonl") if record["point"]["N"] == 128]
     text = shown(records, width)
-    found = Counter(record["point"]["rung"] for record in records if record["status"] == "ok")
-    whole = [rung for rung, layers in found.items() if layers == 5]
+    listed = Counter(record["point"]["rung"] for record in records if record["status"] == "ok")
+    whole = [rung for rung, layers in listed.items() if layers == 5]
     assert len(whole) > 10
     for rung in whole:
         *layers, total = map(float, re.findall(r"[0-9.]+", " ".join(cells(text, rung)[:6])))
@@ -164,9 +164,9 @@ def test_transfers_constants_and_batches_have_their_own_rows_and_tables():
 
 def test_a_rung_has_its_family_above_it_in_the_order_of_the_ladder():
     lines = shown([made_up(1, rung.name) for rung in reversed(LADDER)]).splitlines()
-    found = [line.split()[0] for line in lines if line.split()[0] in {*RUNGS, *(rung.family for rung in LADDER)}]
+    listed = [line.split()[0] for line in lines if line.split()[0] in {*RUNGS, *(rung.family for rung in LADDER)}]
     expected = [word for rung in LADDER for word in (rung.family, rung.name)]
-    assert found == [word for i, word in enumerate(expected) if i % 2 or word not in expected[:i:2]]
+    assert listed == [word for i, word in enumerate(expected) if i % 2 or word not in expected[:i:2]]
 
 
 def test_more_layers_than_fit_are_shown_in_several_tables():

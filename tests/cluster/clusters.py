@@ -34,8 +34,8 @@ def processes(client) -> dict[str, int]:
 
 def kill_one(client, choose: Callable[[list[str]], str]) -> None:
     """Kills a worker's process, as the out-of-memory killer does."""
-    found = processes(client)
-    os.kill(found[choose(sorted(found))], signal.SIGKILL)
+    workers = processes(client)
+    os.kill(workers[choose(sorted(workers))], signal.SIGKILL)
 
 
 @contextmanager

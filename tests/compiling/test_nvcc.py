@@ -16,8 +16,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
     """An nvcc in every place that is searched."""
     wheel = tmp_path / "site-packages/nvidia/cu13"
     folders = {name: tmp_path / name / "bin" for name in PLACES} | {"wheel": wheel / "bin"}
-    found = {name: folder / "nvcc" for name, folder in folders.items()}
-    for program in found.values():
+    compilers = {name: folder / "nvcc" for name, folder in folders.items()}
+    for program in compilers.values():
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
@@ -25,13 +25,13 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cuda-nvcc\nVersion: 13.0.88\n")
     (info / "RECORD").write_text("nvidia/cu13/bin/nvcc.profile,,\nnvidia/cu13/bin/nvcc,,\n")
-    monkeypatch.setenv("NVCC", str(found["NVCC"]))
+    monkeypatch.setenv("NVCC", str(compilers["NVCC"]))
     monkeypatch.setenv("PATH", str(folders["PATH"]))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "CUDA_HOME"))
     monkeypatch.setattr(nvcc, "SYSTEM_TOOLKIT", str(tmp_path / "system"))
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
     nvcc.find_nvcc.cache_clear()
-    yield found
+    yield compilers
     nvcc.find_nvcc.cache_clear()
 
 

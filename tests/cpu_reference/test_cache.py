@@ -312,8 +312,8 @@ def test_a_killed_process_leaves_a_usable_cache(cache: Path, computed: list[int]
     process.communicate()
     (folder,) = (cache / "reference").iterdir()
     (folder / f"images-00000-00008.h5.0123{TEMPORARY_SUFFIX}").write_bytes(b"half a file")
-    kept = max(int(file.stem.split("-")[2]) for file in folder.glob("*.h5"))
-    cached = ensure(LayerData("test", 1, CONV), kept + 8, say=pytest.fail)
+    images = max(int(file.stem.split("-")[2]) for file in folder.glob("*.h5"))
+    cached = ensure(LayerData("test", 1, CONV), images + 8, say=pytest.fail)
     assert sum(computed) == 8
     assert not list(folder.glob(f"*{TEMPORARY_SUFFIX}"))
     assert_right(cached)

@@ -674,9 +674,9 @@ def in_new_process(code, *arguments, **environment):
 
 @needs_asan
 def test_overruns_of_all_memories_are_found_and_the_process_lives_on():
-    said = json.loads(in_new_process(ALL_OVERRUNS, **asan_environment()))
+    messages = json.loads(in_new_process(ALL_OVERRUNS, **asan_environment()))
     for entry, message in OVERRUNS.items():
-        before, overrun, after = said[entry]
+        before, overrun, after = messages[entry]
         assert before is None and after is None
         assert overrun.startswith(f"{entry}: block (") and overrun.endswith(message), overrun
 
@@ -698,9 +698,9 @@ print(json.dumps(said))
 @needs_asan
 def test_an_overrun_whose_line_is_unknown_names_none():
     """g++'s AddressSanitizer does not know the lines of a library that is loaded after its first finding."""
-    said = json.loads(in_new_process(OVERRUNS_OF_TWO_LIBRARIES, **asan_environment()))
-    assert len(said) == 2
-    for message in said:
+    messages = json.loads(in_new_process(OVERRUNS_OF_TWO_LIBRARIES, **asan_environment()))
+    assert len(messages) == 2
+    for message in messages:
         assert re.search(r"beyond a buffer of 128 bytes(, at overruns\.cu:8)?$", message), message
 
 

@@ -364,8 +364,8 @@ def test_an_im2col_copy_follows_the_output_pixels(tmp_path, pixels, place, start
     first = (n * E + h) * F + w
     shifted = x[:, dh : dh + E, dw : dw + F].reshape(images * E * F, channels)
     expected = np.zeros((pixels, channels + 64), "f2")
-    found = shifted[first : first + pixels]
-    expected[: len(found), :channels] = found
+    window = shifted[first : first + pixels]
+    expected[: len(window), :channels] = window
     np.testing.assert_array_equal(y, expected[:, channel : channel + 64])
 
 
@@ -675,9 +675,9 @@ def traced_ring(tmp_path, body, steps, order=0):
 @needs_gcc
 @pytest.mark.parametrize("order", ORDERS[:3])
 def test_barriers_put_accesses_in_order_for_the_trace(tmp_path, order):
-    found = traced_ring(tmp_path, RING, 7, order)
-    assert not found.races
-    assert found.total("global", "load").requests == 7 * 4
+    trace = traced_ring(tmp_path, RING, 7, order)
+    assert not trace.races
+    assert trace.total("global", "load").requests == 7 * 4
 
 
 @needs_gcc
@@ -691,7 +691,7 @@ def test_the_trace_leaves_out_what_the_tensor_cores_read(tmp_path):
     module = compiled(tmp_path, GROUP_PRODUCT, "kernel", build="trace", COUNT=32)
     arrays = [on_device(np.zeros(shape, "f2"))[0] for shape in ((128, 64), (64, 64), (128, 128))]
     launch = LaunchConfig("kernel", (), ONE, (256, 1, 1), 192 * ROW)
-    found = trace_launch(module, launch, [*arrays, 1, 0], arrays, [0])
-    assert not found.races
-    assert found.total("shared", "load") is None
-    assert found.total("shared", "store").requests == 192 * ROW // (32 * 16)
+    trace = trace_launch(module, launch, [*arrays, 1, 0], arrays, [0])
+    assert not trace.races
+    assert trace.total("shared", "load") is None
+    assert trace.total("shared", "store").requests == 192 * ROW // (32 * 16)

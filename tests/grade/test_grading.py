@@ -38,33 +38,33 @@ MADE = assignment.new("hw", "ece408-2019", None, 1.0, seed=7)
 @pytest.mark.parametrize("study", ["ece408-2018", "ece408-2019", "ece408-2023", "ece408-2024"])
 def test_limits_are_the_studies_op_times(study, tmp_path):
     assert command.main([str(tmp_path / "hw"), "--study", study, "--seed", "1"]) == 0
-    made = assignment.read(tmp_path / "hw")
-    slow, middle, fast = (limit.ms for limit in made.times)
+    homework = assignment.read(tmp_path / "hw")
+    slow, middle, fast = (limit.ms for limit in homework.times)
     assert slow > middle > fast
     expected = {"ece408-2018": (195.446, 113.519), "ece408-2019": (115.302, 65.626)}
     if study in expected:
         assert (slow, fast) == expected[study]
-    assert [made.share(ms) for ms in (slow * 1.01, slow, middle, fast, fast / 2)] == [0, 0.5, 0.75, 1, 1]
+    assert [homework.share(ms) for ms in (slow * 1.01, slow, middle, fast, fast / 2)] == [0, 0.5, 0.75, 1, 1]
 
 
 def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     assert command.main([str(tmp_path / "hw"), "--seed", "3"]) == 0
-    handout, made = tmp_path / "hw" / "handout", assignment.read(tmp_path / "hw")
+    handout, homework = tmp_path / "hw" / "handout", assignment.read(tmp_path / "hw")
     assert sorted(path.name for path in handout.iterdir()) == ["Makefile", "README.md", "conv.cu", "shapes.json"]
-    told = "".join(path.read_text() for path in handout.iterdir())
-    assert "TODO" in told
-    assert str(made.seed) not in told.split()
+    text = "".join(path.read_text() for path in handout.iterdir())
+    assert "TODO" in text
+    assert str(homework.seed) not in text.split()
     assert "$" not in (handout / "README.md").read_text()
     public = {tuple(sizes.values()) for sizes in json.loads((handout / "shapes.json").read_text())}
-    assert not public & {tuple(shape.sizes().values()) for shape in made.shapes}
+    assert not public & {tuple(shape.sizes().values()) for shape in homework.shapes}
     assert (tmp_path / "hw" / "grader" / "grader.json").stat().st_mode & 0o077 == 0
     assert command.main([str(tmp_path / "hw")]) == 2  # it already exists
 
 
 def test_hidden_shapes_differ_from_assignment_to_assignment():
-    found = [assignment.new("hw", "ece408-2019", None, 1.0, None) for _ in range(3)]
-    assert len({made.shapes for made in found}) == 3
-    assert len({made.seed for made in found}) == 3
+    assignments = [assignment.new("hw", "ece408-2019", None, 1.0, None) for _ in range(3)]
+    assert len({homework.shapes for homework in assignments}) == 3
+    assert len({homework.seed for homework in assignments}) == 3
 
 
 BAD = {

@@ -20,15 +20,15 @@ FILES = sorted({file for rung in LADDER for file in source_files(rung.path) if f
 def unguarded(source: str) -> list[str]:
     """Which barriers its arrivals lack."""
     code = re.sub(r"//[^\n]*", "", source)
-    found = []
+    missing = []
     for arrival in ARRIVAL.finditer(code):
         before = code[: arrival.start()].split(";")[-NEAR - 1 : -1]
         after = code[arrival.start() :].split(";")[1 : NEAR + 1]
         sides = {"before": before} if any(map(ALONE.search, before)) else {"before": before, "after": after}
-        found += [
+        missing += [
             f"{arrival[0]}: no barrier {where}" for where, near in sides.items() if not any(map(BARRIER.search, near))
         ]
-    return found
+    return missing
 
 
 def test_every_arrival_has_its_barriers() -> None:

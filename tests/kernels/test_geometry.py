@@ -85,5 +85,5 @@ def test_another_geometry_does_not_compile(rung: Rung, headers: Path):
     assert errors(rung, macros, headers) == []
     affected = [condition for condition in assertions(rung) if any(f"{name} ==" in condition for name in names)]
     assert affected
-    found = errors(rung, {name: value + (name in names) for name, value in macros.items()}, headers)
-    assert len([error for error in found if re.match("static[_ ]assert", error)]) >= len(affected)
+    messages = errors(rung, {name: value + (name in names) for name, value in macros.items()}, headers)
+    assert len([error for error in messages if re.match("static[_ ]assert", error)]) >= len(affected)

@@ -87,10 +87,10 @@ def test_names_and_aliases_are_unique():
 
 
 def test_a_rung_comes_after_its_parent():
-    seen: set[str | None] = {None}
+    parents: set[str | None] = {None}
     for rung in ALL_DIRECTIONS:
-        assert rung.parent in seen, rung.name
-        seen.add(rung.name)
+        assert rung.parent in parents, rung.name
+        parents.add(rung.name)
 
 
 def test_the_abbreviations_of_the_alexnet_study_all_resolve():
@@ -112,9 +112,11 @@ def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
 @each_file
 def test_the_launches_are_the_files_kernels(rung: Rung):
     kernel = r'extern "C" __global__ void\s+(?:[A-Z]\w*\s+)?(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\)\s*\{'
-    found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, all_uncommented(rung), re.DOTALL)}
+    parameters = {
+        name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, all_uncommented(rung), re.DOTALL)
+    }
     launches = (*rung.prepare, *rung.launches)
-    assert found == {launch.entry: len(launch.args) for launch in launches}
+    assert parameters == {launch.entry: len(launch.args) for launch in launches}
     roles = DIRECTIONS[rung.direction]
     passed = {roles.x, roles.w, roles.y, *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
     read = {array.array for array in rung.maps}  # an array that a map describes need not be an argument too

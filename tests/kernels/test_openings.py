@@ -25,8 +25,8 @@ def opening(path: Path) -> list[str]:
 
 def line_of(path: Path, title: str) -> str:
     """What the one line ``// <title>: ...`` of an opening says."""
-    (found,) = [line for line in opening(path) if line.startswith(f"{title}: ")]
-    return found.removeprefix(f"{title}: ")
+    (line_of_title,) = [line for line in opening(path) if line.startswith(f"{title}: ")]
+    return line_of_title.removeprefix(f"{title}: ")
 
 
 def next_files(path: Path) -> list[Path]:

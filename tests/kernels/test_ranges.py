@@ -72,9 +72,9 @@ def test_errors_are_within_the_class_whatever_the_range(rung: Rung, shape: str):
         generator = np.random.default_rng(0)
         x = generator.uniform(-1, 1, conv.x_shape(2)) * np.resize(magnitudes, (conv.C, 1, 1))
         w = generator.uniform(-1, 1, conv.w_shape()) * filters[name]
-        found = error(rung, conv, constants, x.astype(np.float32), w.astype(np.float32))
-        if not found.passes(PRECISIONS[rung.precision].tolerance(conv.K)):
-            failed.append((name, filters[name], found.scaled))
+        largest = error(rung, conv, constants, x.astype(np.float32), w.astype(np.float32))
+        if not largest.passes(PRECISIONS[rung.precision].tolerance(conv.K)):
+            failed.append((name, filters[name], largest.scaled))
     assert not failed
 
 

@@ -37,16 +37,16 @@ def points(
 
 
 def test_each_rung_transfer_and_batch_is_one_sequence():
-    found = sequences.rung_sequences(
+    joints = sequences.rung_sequences(
         [*points("direct-register,tiled"), *points(transfer="streamed:3"), *points(transfer="managed")]
     )
-    names = [(joint.rung, joint.transfer) for joint in found]
+    names = [(joint.rung, joint.transfer) for joint in joints]
     assert names == [
         ("direct-register-together", "pageable"),
         ("tiled-together", "pageable"),
         ("direct-register-together", "streamed:3"),
     ]
-    assert found[0].axes() == {
+    assert joints[0].axes() == {
         **points()[0].axes(),
         "layer": "3,5",
         "rung": "direct-register-together",
@@ -64,13 +64,13 @@ def test_points_that_cannot_form_a_sequence_are_bad_usage():
 
 def test_a_mix_has_a_rung_and_constants_for_every_layer():
     arguments = WORKLOADS["alexnet"], [1, 2], [transfer_named("pageable")]
-    found = sequences.mixed("3=direct-register,5=tiled:TILE=8:UNROLL=1", *arguments)
-    assert [(joint.rung, joint.N, joint.layers) for joint in found] == [
+    joints = sequences.mixed("3=direct-register,5=tiled:TILE=8:UNROLL=1", *arguments)
+    assert [(joint.rung, joint.N, joint.layers) for joint in joints] == [
         ("mixed-together", 1, (3, 5)),
         ("mixed-together", 2, (3, 5)),
     ]
-    assert [point.rung for point in found[0].points()] == ["direct-register", "tiled"]
-    assert found[0].points()[1].constants == {"TILE": 8, "RESTRICT": 0, "UNROLL": 1}
+    assert [point.rung for point in joints[0].points()] == ["direct-register", "tiled"]
+    assert joints[0].points()[1].constants == {"TILE": 8, "RESTRICT": 0, "UNROLL": 1}
     for wrong, says in [
         ("tiled", "a layer of a mix"),
         ("3=nothing", "unknown rung"),
@@ -88,18 +88,18 @@ def cut(pieces: int) -> Plan:
 
 
 def test_pieces_with_more_output_come_first_and_layers_are_interleaved():
-    found = sequences.piece_order([cut(2), cut(4), cut(2)], [True, True, False])
-    assert found == [(1, 0), (0, 0), (1, 1), (1, 2), (0, 1), (1, 3), (2, 0), (2, 1)]
+    order = sequences.piece_order([cut(2), cut(4), cut(2)], [True, True, False])
+    assert order == [(1, 0), (0, 0), (1, 1), (1, 2), (0, 1), (1, 3), (2, 0), (2, 1)]
     assert sequences.piece_order([cut(3)], [False]) == [(0, 0), (0, 1), (0, 2)]
 
 
 @pytest.mark.parametrize("outweigh", [[True] * 5, [True, True, True, False, False]])
 def test_every_piece_runs_once_and_in_its_layers_order(outweigh):
     cuts = [cut(pieces) for pieces in (26, 16, 6, 8, 8)]
-    found = sequences.piece_order(cuts, outweigh)
-    assert sorted(found) == [(layer, piece) for layer, each in enumerate(cuts) for piece in range(each.N)]
+    order = sequences.piece_order(cuts, outweigh)
+    assert sorted(order) == [(layer, piece) for layer, each in enumerate(cuts) for piece in range(each.N)]
     for layer, each in enumerate(cuts):
-        assert [piece for which, piece in found if which == layer] == list(range(each.N))
+        assert [piece for which, piece in order if which == layer] == list(range(each.N))
 
 
 class Device(HostExecutor):
@@ -180,19 +180,19 @@ def record(device, sequence: LayerSequence, **settings) -> dict:
 
 def test_a_graph_of_layers_is_one_record(device):
     (sequence,) = sequences.rung_sequences(points(layers=(1, 2), workload="lenet-70-k5"))
-    found = record(device, sequence)
-    assert found["status"] == "ok", found["reason"]
-    assert found["point"]["layer"] == "1-2"
-    assert found["samples"] == {"kernel": [1.0], "kernel_cold": [2.0]}
-    assert found["under_load"] == {"clock_mhz": 1500.0}
+    result = record(device, sequence)
+    assert result["status"] == "ok", result["reason"]
+    assert result["point"]["layer"] == "1-2"
+    assert result["samples"] == {"kernel": [1.0], "kernel_cold": [2.0]}
+    assert result["under_load"] == {"clock_mhz": 1500.0}
     assert device.loaded[1:] == ("kernel", "kernel_cold")
-    assert [(layer["layer"], layer["rung"]) for layer in found["layers"]] == [
+    assert [(layer["layer"], layer["rung"]) for layer in result["layers"]] == [
         (1, "direct-register"),
         (2, "direct-register"),
     ]
-    assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
-    assert found["pieces"] == 2
-    assert found["exact"] == {"images": 1, "wrong": 0}
+    assert result["error"]["scaled"] == max(layer["error"]["scaled"] for layer in result["layers"])
+    assert result["pieces"] == 2
+    assert result["exact"] == {"images": 1, "wrong": 0}
     # On integers twice, then on the layers' data: the second layer may start before the first one's end.
     assert device.pdl == 3 * (False, True)
     assert record(device, sequence, timed=False)["samples"] == {}
@@ -201,11 +201,11 @@ def test_a_graph_of_layers_is_one_record(device):
 def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
     monkeypatch.setattr(sequences, "PIECE_BYTES", 10**5)
     (sequence,) = sequences.rung_sequences(points("tiled", "streamed:4", (1, 2), "lenet-70-k5", N=3))
-    found = record(device, sequence)
-    assert found["status"] == "ok", found["reason"]
-    assert set(found["samples"]) == {"total"}
-    assert [layer["pieces"] for layer in found["layers"]] == [3, 3]
-    assert len(found["timeline"]) == 6
+    result = record(device, sequence)
+    assert result["status"] == "ok", result["reason"]
+    assert set(result["samples"]) == {"total"}
+    assert [layer["pieces"] for layer in result["layers"]] == [3, 3]
+    assert len(result["timeline"]) == 6
 
 
 @pytest.mark.parametrize("transfer", ["pageable", "streamed:2"])
@@ -227,26 +227,26 @@ def test_integers_show_bugs_that_the_error_in_half_hides(device, tmp_path, trans
     assert record(device, sequence)["exact"] == {"images": 2, "wrong": 0}
     buggy = planted("tiled-half2", right, wrong, tmp_path)
     (sequence,) = sequences.rung_sequences(expand(batches, [(buggy, None)], how))
-    found = record(device, sequence)
-    assert found["exact"]["wrong"] == sum(layer["exact"]["wrong"] for layer in found["layers"]) > 0
-    assert found["error"]["scaled"] <= found["error"]["tolerance"]
-    assert (found["status"], "samples" in found) == ("wrong", False)
+    result = record(device, sequence)
+    assert result["exact"]["wrong"] == sum(layer["exact"]["wrong"] for layer in result["layers"]) > 0
+    assert result["error"]["scaled"] <= result["error"]["tolerance"]
+    assert (result["status"], "samples" in result) == ("wrong", False)
 
 
 def test_outputs_that_nothing_wrote_have_no_times(device):
     device.spoils = True
     (sequence,) = sequences.rung_sequences(points())
-    found = record(device, sequence)
-    assert found["status"] == "wrong"
-    assert "samples" not in found
+    result = record(device, sequence)
+    assert result["status"] == "wrong"
+    assert "samples" not in result
 
 
 def test_layers_that_do_not_fit_together_are_skipped(device):
     (sequence,) = sequences.rung_sequences(points())
     one = 4 * (384 * 256 * 9 + 256 * 15 * 15 + 384 * 13 * 13)
-    found = record(device, sequence, memory_budget=one + 200_000)
-    assert found["status"] == "skipped"
-    assert "device memory in total" in found["reason"]
+    result = record(device, sequence, memory_budget=one + 200_000)
+    assert result["status"] == "skipped"
+    assert "device memory in total" in result["reason"]
     (sequence,) = sequences.rung_sequences(points("direct", N=3))
     assert "takes whole batches" in record(device, sequence, memory_budget=one + 400_000)["reason"]
 

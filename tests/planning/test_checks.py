@@ -194,15 +194,15 @@ INF, NAN = math.inf, math.nan
     ],
 )
 def test_misplaced_nan_and_infinities_are_counted(y, reference, norms, misplaced):
-    found = judged_alone(y, reference, norms, PRECISIONS["fp32"].bound(100, ANY))
-    assert found.misplaced == misplaced
-    assert found.passes(1e-5) == (not misplaced)
+    error = judged_alone(y, reference, norms, PRECISIONS["fp32"].bound(100, ANY))
+    assert error.misplaced == misplaced
+    assert error.passes(1e-5) == (not misplaced)
 
 
 @pytest.mark.parametrize("y, right", [(2.0**127, False), (-1e38, False), (3.4028e38, True)])
 def test_a_finite_output_may_replace_an_overflow_only_near_the_limit(y, right):
-    found = judged_alone(y, INF, 2.0**129, PRECISIONS["fp32"].bound(100, ANY))
-    assert found.passes(1e-5) == right
+    error = judged_alone(y, INF, 2.0**129, PRECISIONS["fp32"].bound(100, ANY))
+    assert error.passes(1e-5) == right
 
 
 def test_relu_may_turn_an_intermediate_overflow_into_zero():

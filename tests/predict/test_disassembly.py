@@ -24,12 +24,18 @@ def one(text: str, control: int = 0) -> disassembly.Instruction:
 
 
 def test_control_bits_say_when_the_next_instruction_goes():
-    found = one("@!P2 IADD3 R3, -R5, R3.reuse, RZ", 0b000101_011_111_0_0100)
-    assert (found.stall, found.writes, found.reads, found.waits, found.yields) == (4, None, 3, 5, True)
-    assert (found.guard.number, found.guard.inverted) == (2, True)
-    assert [operand.number for operand in found.operands] == [3, 5, 3, disassembly.NO_REGISTER]
-    assert found.operands[1].negative
-    assert [operand.reused for operand in found.operands] == [False, False, True, False]
+    instruction = one("@!P2 IADD3 R3, -R5, R3.reuse, RZ", 0b000101_011_111_0_0100)
+    assert (instruction.stall, instruction.writes, instruction.reads, instruction.waits, instruction.yields) == (
+        4,
+        None,
+        3,
+        5,
+        True,
+    )
+    assert (instruction.guard.number, instruction.guard.inverted) == (2, True)
+    assert [operand.number for operand in instruction.operands] == [3, 5, 3, disassembly.NO_REGISTER]
+    assert instruction.operands[1].negative
+    assert [operand.reused for operand in instruction.operands] == [False, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -152,10 +158,10 @@ def issued(*lines: str, threads: int = 64) -> list[float]:
     """How often each instruction of a program is issued by one block; a line that ends with a colon is a label."""
     control = 0b000000_111_111_0_0100 << 41
     text = "".join(f"{line}\n" if line.endswith(":") else LINE.format(text=line, control=control) for line in lines)
-    found = kernels(".text.made_up:\n" + text)["made_up"]
-    table, chip = native.table(found), gpu.load("h200")
+    kernel = kernels(".text.made_up:\n" + text)["made_up"]
+    table, chip = native.table(kernel), gpu.load("h200")
     work = native.Work((1, 1, 1), (threads, 1, 1), 0, 1, 1 << 17, (0,), ())
-    return native.simulate(table, native.registers_of(found), work, chip.parameters(1, 0, 0, 1)).issued.tolist()
+    return native.simulate(table, native.registers_of(kernel), work, chip.parameters(1, 0, 0, 1)).issued.tolist()
 
 
 def test_one_lane_at_a_barrier_counts_for_its_warp():

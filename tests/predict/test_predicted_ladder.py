@@ -14,33 +14,33 @@ RESULTS = Path(__file__).parents[2] / "results"
 def prediction(rung: str, layer: int, N: int, ms: float | None, **constants: int) -> dict:
     point = {"workload": "alexnet", "layer": layer, "N": N, "rung": rung, "constants": constants}
     launches = [{"entry": "a", "ms": 0.1 * (ms or 0), "limit": "L2"}, {"entry": "b", "ms": ms, "limit": "FMA pipe"}]
-    found = {"type": "prediction", "point": point, "status": "ok", "ms": ms, "band_ms": [0.9 * (ms or 0), ms]}
+    header = {"type": "prediction", "point": point, "status": "ok", "ms": ms, "band_ms": [0.9 * (ms or 0), ms]}
     refused = {"type": "prediction", "point": point, "status": "refused", "reason": "no"}
-    return refused if ms is None else found | {"launches": launches}
+    return refused if ms is None else header | {"launches": launches}
 
 
 def test_each_rung_and_layer_has_its_fastest_constants_in_ladder_order():
-    made = [
+    headers = [
         prediction("tiled", 3, 128, 3.0, TILE=8),
         prediction("tiled", 3, 128, 2.0, TILE=16),
         prediction("direct", 3, 128, None),
         prediction("direct", 1, 128, 5.0),
         prediction("direct", 1, 1, 0.5),
     ]
-    found = predicted_ladder(Records({str(number): each for number, each in enumerate(made)}, []))
-    assert [(each.rung, each.layer, each.predicted) for each in found] == [
+    ladder = predicted_ladder(Records({str(number): each for number, each in enumerate(headers)}, []))
+    assert [(each.rung, each.layer, each.predicted) for each in ladder] == [
         ("direct", 1, 5.0),
         ("direct", 3, None),
         ("tiled", 3, 2.0),
     ]
-    assert found[1].reason == "no" and found[1].band is None
+    assert ladder[1].reason == "no" and ladder[1].band is None
     first = PredictedTime("direct", 1, {}, 5.0, (4.5, 5.0), "FMA pipe", (("a", 0.5), ("b", 5.0)), None, None)
-    assert found[0] == first
+    assert ladder[0] == first
 
 
 def test_the_records_have_predictions_of_all_layers_beside_measured_times():
-    found = predicted_ladder(read([RESULTS / "predicted" / "h200.jsonl"]), read(files_in(RESULTS, "h200-*.jsonl")))
-    of_direct = [each for each in found if each.rung == "direct-register"]
+    ladder = predicted_ladder(read([RESULTS / "predicted" / "h200.jsonl"]), read(files_in(RESULTS, "h200-*.jsonl")))
+    of_direct = [each for each in ladder if each.rung == "direct-register"]
     assert [each.layer for each in of_direct] == [1, 2, 3, 4, 5]
     for each in of_direct:
         assert each.measured == pytest.approx(each.predicted, rel=0.5) and each.band and each.limit

@@ -37,8 +37,8 @@ def ratios() -> list[tuple[float, float]]:
 
 def predicted(stored) -> PointPrediction:
     point = Point.from_axes(stored["point"])
-    (found,) = predict_points([point], H200, lambda bound, _: stored_code.kernels(stored["program"]))
-    return found
+    (prediction,) = predict_points([point], H200, lambda bound, _: stored_code.kernels(stored["program"]))
+    return prediction
 
 
 def of(rung: str, N: int) -> PointPrediction:
@@ -48,29 +48,29 @@ def of(rung: str, N: int) -> PointPrediction:
 
 def test_at_least_forty_stored_points_are_predicted_well(ratios):
     assert len(ratios) >= 40
-    found = [abs(a / b - 1) for a, b in ratios]
-    assert fmean(found) < 0.15  # points that are quick have few blocks, where the model is at its worst
-    assert max(found) < 0.45
+    errors = [abs(a / b - 1) for a, b in ratios]
+    assert fmean(errors) < 0.15  # points that are quick have few blocks, where the model is at its worst
+    assert max(errors) < 0.45
     assert accuracy.spearman([a for a, _ in ratios], [b for _, b in ratios]) > 0.98
 
 
 def test_a_prediction_says_what_limits_it_and_how_busy_each_unit_is():
-    found = of("direct-register", 1)
-    (launch,) = found.launches
+    prediction = of("direct-register", 1)
+    (launch,) = prediction.launches
     assert launch.limiting == "L1 and shared memory"
     assert all(0 <= share < 1.3 for share in launch.utilisation.values())
-    low, high = found.band()
-    assert low < found.milliseconds < high
-    metrics = found.record()["launches"][0]["metrics"]
+    low, high = prediction.band()
+    assert low < prediction.milliseconds < high
+    metrics = prediction.record()["launches"][0]["metrics"]
     assert metrics["global_load_sectors_per_request"] == pytest.approx(2.95, rel=0.02)  # Nsight Compute's, N = 128
     assert metrics["registers"] > 16
 
 
 def test_the_cycles_of_all_source_lines_are_all_cycles():
     stored = next(each for each in POINTS if each["point"]["rung"] == "mma-half")
-    found = predicted(stored)
-    kernel = stored_code.kernels(stored["program"])[found.launches[0].entry]
-    shares = lines(kernel, found.launches[0])
+    prediction = predicted(stored)
+    kernel = stored_code.kernels(stored["program"])[prediction.launches[0].entry]
+    shares = lines(kernel, prediction.launches[0])
     assert sum(line.cycles for line in shares) == pytest.approx(1)
     assert sum(line.issued for line in shares) == pytest.approx(1)
     assert shares[0].cycles >= shares[-1].cycles
@@ -92,9 +92,9 @@ def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
     def unknown(bound, on):
         raise UnknownInstruction("the model does not know the opcode FROBNICATE")
 
-    (found,) = predict_points([point], H200, unknown)
+    (refusal,) = predict_points([point], H200, unknown)
     file = RecordFile(tmp_path / "predictions.jsonl")
-    file.header("prediction", found.record())
+    file.header("prediction", refusal.record())
     (record,) = accuracy.predictions_in(read([file.path])).values()
     assert (record["status"], record["reason"]) == ("refused", "the model does not know the opcode FROBNICATE")
 

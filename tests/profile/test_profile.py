@@ -64,7 +64,7 @@ def traced(entry, *numbers, arrays=2, fixed=0, order=0, threads=32, blocks=1, sh
 def line_of(mark):
     """The number of the source line that a comment marks."""
     marks = [line.partition("  // ")[2].split(", ") for line in SOURCE.read_text().splitlines()]
-    (number,) = [number for number, found in enumerate(marks, 1) if mark in found]
+    (number,) = [number for number, text in enumerate(marks, 1) if mark in text]
     return number
 
 
@@ -76,20 +76,20 @@ def line_of(mark):
     ("stride", "offset", "sectors"), [(1, 0, 4), (2, 0, 8), (8, 0, 32), (32, 0, 32), (1, 1, 5), (0, 3, 1)]
 )
 def test_sectors_of_a_warps_loads(stride, offset, sectors):
-    found = traced("strided", stride, offset)
-    assert found.total("global", "load").per_request == sectors
-    assert found.total("global", "store").per_request == 4
+    trace = traced("strided", stride, offset)
+    assert trace.total("global", "load").per_request == sectors
+    assert trace.total("global", "store").per_request == 4
     useful = 4 if stride == 0 else 128
-    assert found.total("global", "load").efficiency == pytest.approx(100 * useful / (32 * sectors))
-    assert found.active_lanes == 32
+    assert trace.total("global", "load").efficiency == pytest.approx(100 * useful / (32 * sectors))
+    assert trace.active_lanes == 32
 
 
 @needs_gcc
 @pytest.mark.parametrize(("stride", "wavefronts"), [(1, 1), (33, 1), (2, 2), (4, 4), (32, 32), (0, 1)])
 def test_wavefronts_of_shared_memory(stride, wavefronts):
-    found = traced("shared_strided", stride, arrays=1, shared=4 * 32 * 33)
-    assert found.total("shared", "load").per_request == wavefronts
-    assert found.total("shared", "store").per_request == wavefronts
+    trace = traced("shared_strided", stride, arrays=1, shared=4 * 32 * 33)
+    assert trace.total("shared", "load").per_request == wavefronts
+    assert trace.total("shared", "store").per_request == wavefronts
 
 
 @needs_gcc
@@ -100,10 +100,10 @@ def test_every_warp_asks_for_itself():
 
 @needs_gcc
 def test_half_of_the_lanes():
-    found = traced("half_of_the_lanes", threads=64)
-    assert found.total("global", "load").lanes_per_request == 16
-    assert found.total("global", "store").per_request == 2
-    assert 16 < found.active_lanes < 32
+    trace = traced("half_of_the_lanes", threads=64)
+    assert trace.total("global", "load").lanes_per_request == 16
+    assert trace.total("global", "store").per_request == 2
+    assert 16 < trace.active_lanes < 32
 
 
 @needs_gcc
@@ -118,10 +118,10 @@ def test_lanes_meet_again_after_a_branch():
 @needs_gcc
 @pytest.mark.parametrize(("entry", "nbytes", "sectors"), [("wide", 16, 16), ("narrow", 2, 2), ("pairs", 4, 4)])
 def test_accesses_are_as_wide_as_in_the_source(entry, nbytes, sectors):
-    found = traced(entry)
-    for line in found.lines:
+    trace = traced(entry)
+    for line in trace.lines:
         assert (line.place.file, line.bytes, line.per_request) == (SOURCE.name, nbytes, sectors)
-    assert {line.operation for line in found.lines} == {"load", "store"}
+    assert {line.operation for line in trace.lines} == {"load", "store"}
 
 
 @needs_gcc
@@ -132,10 +132,10 @@ def test_an_access_may_be_as_wide_as_a_struct():
 
 @needs_gcc
 def test_atomics_are_counted_separately_and_never_race():
-    found = traced("counted", arrays=1, blocks=2)
-    assert (found.total("global", "atomic").requests, found.total("global", "atomic").per_request) == (2, 1)
-    assert found.total("global", "load") is found.total("global", "store") is None
-    assert not found.races
+    trace = traced("counted", arrays=1, blocks=2)
+    assert (trace.total("global", "atomic").requests, trace.total("global", "atomic").per_request) == (2, 1)
+    assert trace.total("global", "load") is trace.total("global", "store") is None
+    assert not trace.races
 
 
 # ---- Races -----------------------------------------------------------------------------------------------------------
@@ -147,10 +147,10 @@ def test_atomics_are_counted_separately_and_never_race():
 def test_races_are_found_whatever_the_order(entry, order):
     shape = {"threads": 32 if entry in ("warp_sum", "shuffled", "same_elements") else 64, "arrays": 1, "order": order}
     blocks = 2 if entry in OF_BLOCKS else 1
-    found = traced(entry, blocks=blocks, **shape)
+    trace = traced(entry, blocks=blocks, **shape)
     sites = {line_of(f"{entry} writes"), line_of(f"{entry} reads")}
-    assert sites in [{race.first_place.line, race.second_place.line} for race in found.races]
-    assert all(race.first_place.file == SOURCE.name for race in found.races)
+    assert sites in [{race.first_place.line, race.second_place.line} for race in trace.races]
+    assert all(race.first_place.file == SOURCE.name for race in trace.races)
     assert not traced(entry, blocks=blocks, fixed=1, **shape).races
 
 
@@ -192,10 +192,10 @@ def test_every_rung_is_free_of_races(tmp_path, place, names):
     out, (workload, layer) = tmp_path / "profile.jsonl", place
     command = ["--backend", "host", "--workload", workload, "--layers", str(layer), "--blocks", "2", "--out", str(out)]
     assert profile.main([*command, "--rungs", ",".join(names)]) == 0
-    found = [header for header in read([out]).headers.values() if header["type"] == "profile"]
-    assert {record["point"]["rung"] for record in found} == set(names)
-    assert all(record["metrics"]["races"] == 0 and record["races"] == [] for record in found)
-    assert all(record["source"] == "host" and 1 <= record["metrics"]["blocks"] <= 2 for record in found)
+    headers = [header for header in read([out]).headers.values() if header["type"] == "profile"]
+    assert {record["point"]["rung"] for record in headers} == set(names)
+    assert all(record["metrics"]["races"] == 0 and record["races"] == [] for record in headers)
+    assert all(record["source"] == "host" and 1 <= record["metrics"]["blocks"] <= 2 for record in headers)
 
 
 @needs_gcc
@@ -355,11 +355,11 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     options = profile.parser().parse_args(["--rungs", "tiled", "--layers", "2", "--N", "128"])
     points = points_of(options, LADDER, 128)
     runner = Runner(Compiled(), points, Settings())
-    (found,) = gpu.cuda_profiles(runner, points, [])
+    (measured,) = gpu.cuda_profiles(runner, points, [])
     assert "install NVIDIA Nsight Compute" in capsys.readouterr().err
-    assert (found.source, found.images) == ("driver", 128)
-    assert found.metrics["registers"] == 40
-    assert found.metrics["theoretical_occupancy"] == 75
+    assert (measured.source, measured.images) == ("driver", 128)
+    assert measured.metrics["registers"] == 40
+    assert measured.metrics["theoretical_occupancy"] == 75
 
 
 @pytest.mark.parametrize("source", ["driver", "host"])

@@ -125,10 +125,10 @@ def test_every_changed_byte_of_a_baseline_is_noticed(cache: Path, monkeypatch: p
     for place in range(len(whole)):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         try:
-            found = files.read_json(file)
+            content = files.read_json(file)
         except ValueError:
             continue
-        assert found is not None and found["samples_ms"] == list(before.samples_ms), place
+        assert content is not None and content["samples_ms"] == list(before.samples_ms), place
 
 
 def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:

@@ -46,23 +46,23 @@ def imported_by(module: str) -> dict[str, bool]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_needs_neither_another_command_nor_the_reports(command):
-    found = imported_by(command)
-    assert [name for name, is_command in found.items() if is_command] == [command]
-    assert not [name for name in found if name.startswith("alexconv.reports")]
+    modules = imported_by(command)
+    assert [name for name, is_command in modules.items() if is_command] == [command]
+    assert not [name for name in modules if name.startswith("alexconv.reports")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_rarely_needed_modules_are_not_imported(command):
-    found = imported_by(command)
-    assert "h5py" not in found
-    assert command != "alexconv.run" or not [name for name in found if name.startswith("alexconv.predict")]
+    modules = imported_by(command)
+    assert "h5py" not in modules
+    assert command != "alexconv.run" or not [name for name in modules if name.startswith("alexconv.predict")]
 
 
 @pytest.mark.parametrize("command", REPORTS)
 def test_reports_need_no_executor(command):
-    found = imported_by(command)
-    assert command in found
-    assert not [name for name in found if name.startswith(("alexconv.executors", "alexconv.measuring.runner"))]
+    modules = imported_by(command)
+    assert command in modules
+    assert not [name for name in modules if name.startswith(("alexconv.executors", "alexconv.measuring.runner"))]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *REPORTS])
@@ -86,8 +86,8 @@ def test_profiles_name_their_device_host_and_command(tmp_path):
     chosen = ["--workload", "lenet-70-k5", "--layers", "2", "--rungs", "direct", "--blocks", "1"]
     words = ["--backend", "host", *chosen, "--out", str(out)]
     assert profile.main(words) == 0
-    (found,) = recorded(out, "profile")
-    assert shlex.split(found["run"]["command"]) == ["python", "-m", "alexconv.profile", *words[:-1], out.name]
+    (header,) = recorded(out, "profile")
+    assert shlex.split(header["run"]["command"]) == ["python", "-m", "alexconv.profile", *words[:-1], out.name]
 
 
 def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
@@ -109,12 +109,14 @@ def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
     monkeypatch.setattr(ceilings, "tensor_rates", lambda gpu: tensor)
     out = tmp_path / "ceilings.jsonl"
     assert ceilings.main(["--device", "3", "--out", str(out)]) == 0
-    (found,) = recorded(out, "ceilings")
-    assert found["flops"] == {"fp32": 1e12, "fp16": 3e12, "tf32": 7e12}, "of random operands, by the faster instruction"
-    assert found["tensor"] == tensor
-    assert found["device"]["number"] == 3
-    assert found["host"]["cores"] >= 1
-    assert found["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out.name}"
+    (header,) = recorded(out, "ceilings")
+    assert header["flops"] == {"fp32": 1e12, "fp16": 3e12, "tf32": 7e12}, (
+        "of random operands, by the faster instruction"
+    )
+    assert header["tensor"] == tensor
+    assert header["device"]["number"] == 3
+    assert header["host"]["cores"] >= 1
+    assert header["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out.name}"
 
 
 def test_a_process_s_age_counts_from_its_start():
@@ -127,10 +129,10 @@ def test_a_process_s_age_counts_from_its_start():
 def recorded(path, kind):
     """The records of a type, with the names of headers replaced by the headers."""
     headers = read([path]).headers
-    found = [header for header in headers.values() if header["type"] == kind]
-    named = [{name: headers[header[name]] for name in HEADERS} for header in found]
+    of_kind = [header for header in headers.values() if header["type"] == kind]
+    named = [{name: headers[header[name]] for name in HEADERS} for header in of_kind]
     assert all(header["type"] == name for each in named for name, header in each.items())
-    return [header | each for header, each in zip(found, named, strict=True)]
+    return [header | each for header, each in zip(of_kind, named, strict=True)]
 
 
 @pytest.mark.usefixtures("cache")

@@ -49,7 +49,7 @@ def calls(folder):
 
 
 def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
-    made = []
+    calls_made = []
     for part in range(1, 5):
         folder = tmp_path / f"part-{part}"
         folder.mkdir()
@@ -57,12 +57,12 @@ def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
         assert done.returncode == 0, done.stderr
         files = {path.name for path in (folder / "out").rglob("*.jsonl")}
         assert 0 < len(files) <= 8, part
-        made += calls(folder)
-    assert len(made) == len(set(made))
+        calls_made += calls(folder)
+    assert len(calls_made) == len(set(calls_made))
     everything = tmp_path / "all"
     everything.mkdir()
     assert measure("gpu", str(everything / "out"), stages="", python=recorder(everything)).returncode == 0
-    assert len(calls(everything)) == len(made)
+    assert len(calls(everything)) == len(calls_made)
 
 
 def test_a_finished_file_is_not_measured_again(tmp_path):

@@ -120,18 +120,18 @@ def test_imports_from_anywhere(
         root = environment.site_packages
 
     elsewhere = environment.folder.parent
-    seen = json.loads(run(environment.python, "-c", PROBE, cwd=elsewhere, **variables))
+    facts = json.loads(run(environment.python, "-c", PROBE, cwd=elsewhere, **variables))
 
-    for module, file in seen["files"].items():
+    for module, file in facts["files"].items():
         assert Path(file) == root.joinpath(*module.split("."), "__init__.py"), "import path and disk path differ"
-    assert seen["kernels"]
-    for file in seen["kernels"]:
+    assert facts["kernels"]
+    for file in facts["kernels"]:
         assert Path(file).is_relative_to(root)
         assert Path(file).is_file()
-    assert seen["version"] == __version__
-    assert seen["twice"] == []
+    assert facts["version"] == __version__
+    assert facts["twice"] == []
     if way != "checkout":
-        assert seen["bare"] == []
+        assert facts["bare"] == []
         installed = environment.folder / "bin/alexconv"
         assert run(installed, "--version", cwd=elsewhere) == f"alexconv {__version__}\n"
         assert run(installed, "report", "--help", cwd=elsewhere).startswith("usage: alexconv report ")

@@ -28,7 +28,7 @@ PYTHONS = ("3.11.9", "3.12.4", "3.13.1", "3.14.2")  # as in the CI workflow
 
 def locked(python: str) -> dict[str, str]:
     """Versions by name, as a Python on Linux installs them."""
-    requirements = [Requirement(found[1]) for found in LOCKED.finditer((ROOT / ".ci" / "lock.txt").read_text())]
+    requirements = [Requirement(match[1]) for match in LOCKED.finditer((ROOT / ".ci" / "lock.txt").read_text())]
     about = {"python_full_version": python, "python_version": python.rpartition(".")[0], "sys_platform": "linux"}
     environment = default_environment() | about
     return {

@@ -110,15 +110,15 @@ def test_the_interval_of_a_ratio_holds_the_true_one_as_often_as_it_says() -> Non
     draw, held, tries = np.random.default_rng(5), 0, 300
     for _ in range(tries):
         ours, theirs = ([draw.exponential(scale, 20).tolist() for scale in scales] for scales in ((2, 1), (3, 3)))
-        found = ratio_of(ours, theirs)
-        assert found.low <= found.value <= found.high
-        held += found.low <= 0.5 <= found.high
+        ratio = ratio_of(ours, theirs)
+        assert ratio.low <= ratio.value <= ratio.high
+        held += ratio.low <= 0.5 <= ratio.high
     assert 0.92 <= held / tries <= 1.0
 
 
 def test_with_few_samples_the_interval_spans_them_all() -> None:
-    found = ratio_of([[1.0, 2.0, 9.0]], [[1.0] * 10])
-    assert (found.low, found.high) == (1.0, 9.0)
-    assert found.inverse().high == 1.0
+    ratio = ratio_of([[1.0, 2.0, 9.0]], [[1.0] * 10])
+    assert (ratio.low, ratio.high) == (1.0, 9.0)
+    assert ratio.inverse().high == 1.0
     with pytest.raises(ValueError, match="no samples"):
         ratio_of([[]], [[1.0]])

@@ -23,9 +23,9 @@ def test_shards_merge_into_the_whole_study(tmp_path, capsys):
     whole = tmp_path / "whole.jsonl"
     assert merge.main([*map(str, parts), str(parts[0]), "--out", str(whole)]) == 0
     assert f"{whole}: 12 records of points from 3 files" in capsys.readouterr().out
-    found = read([whole])
-    assert len({json.dumps(each["point"]) for each in found.points}) == len(found.points) == 12
-    assert {each[name] for each in found.points for name in ("device", "host", "run")} <= found.headers.keys()
+    records = read([whole])
+    assert len({json.dumps(each["point"]) for each in records.points}) == len(records.points) == 12
+    assert {each[name] for each in records.points for name in ("device", "host", "run")} <= records.headers.keys()
     assert run.main([*STUDY, "--resume", "--out", str(whole)]) == 0
     assert "12 of 12 points are already in" in capsys.readouterr().out
 
@@ -49,11 +49,11 @@ def test_one_file_at_a_time_is_in_memory(tmp_path):
         RecordFile(path).point({**record("alexnet", 1, N, "direct"), "reason": "x" * (1 << 18)})
     tracemalloc.start()
     try:
-        found = merging.merge(paths, tmp_path / "out.jsonl")
+        merged = merging.merge(paths, tmp_path / "out.jsonl")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found.points == len(paths)
+    assert merged.points == len(paths)
     assert peak < sum(path.stat().st_size for path in paths) / 2
 
 

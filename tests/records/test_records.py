@@ -24,10 +24,10 @@ def test_what_is_written_is_read(tmp_path):
     key = file.header("device", {"name": "GPU"})
     assert file.header("device", {"name": "GPU"}) == key
     file.point(point(1) | {"device": key})
-    found = read([tmp_path / "new" / "records.jsonl"])
-    assert found.headers[key]["name"] == "GPU"
-    assert [record["point"]["N"] for record in found.points] == [1]
-    assert found.unreadable == []
+    records = read([tmp_path / "new" / "records.jsonl"])
+    assert records.headers[key]["name"] == "GPU"
+    assert [record["point"]["N"] for record in records.points] == [1]
+    assert records.unreadable == []
     assert len((tmp_path / "new" / "records.jsonl").read_text().splitlines()) == 2
 
 
@@ -62,10 +62,10 @@ INCOMPLETE = {
 def test_a_line_without_its_fields_costs_only_itself(tmp_path, line):
     path = tmp_path / "records.jsonl"
     path.write_text(f"{json.dumps(line)}\n{json.dumps(WHOLE)}\n")
-    found = read([path])
-    assert len(found.unreadable) == 1
-    assert [record["point"]["N"] for record in found.latest()] == [1]
-    assert found.headers == {}
+    records = read([path])
+    assert len(records.unreadable) == 1
+    assert [record["point"]["N"] for record in records.latest()] == [1]
+    assert records.headers == {}
 
 
 def test_a_full_disk_is_one_error_and_keeps_earlier_points(tmp_path):
@@ -168,6 +168,6 @@ def test_a_changed_digit_is_noticed_and_lines_without_a_checksum_are_read(tmp_pa
     RecordFile(path).point(point(128))
     line = path.read_text()
     path.write_text(line.replace("128", "129") + line + json.dumps(WHOLE) + "\n" + line.replace('"sum"', '"sun"'))
-    found = read([path])
-    assert (found.unreadable, [each["point"]["N"] for each in found.points]) == ([1, 4], [128, 1])
-    assert "sum" not in found.points[0]
+    records = read([path])
+    assert (records.unreadable, [each["point"]["N"] for each in records.points]) == ([1, 4], [128, 1])
+    assert "sum" not in records.points[0]

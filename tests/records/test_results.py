@@ -15,7 +15,8 @@ from alexconv.reports.measurements import measurements
 from alexconv.reports.site import compose
 
 OWN_KERNELS = {"course"}  # of docs/own-kernels.md
-OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl"}  # one outcome of a test or mutant per line
+# One outcome of a test or mutant per line.
+OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl", "suite-mutants.jsonl"}
 OLDER = {"h200-contenders", "h100-groups-1"}  # some points are older than a constant of their rung
 RENAMED = {"wgmma-before", "wgmma-after"}  # a constant has another name since: IMAGES_AT_A_TIME
 RUNGS = ALL_DIRECTIONS.named
@@ -31,16 +32,16 @@ def is_peer(point: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_every_measured_record_has_current_names(path):
-    found = store.read([path])
-    assert found.unreadable == []
+    records = store.read([path])
+    assert records.unreadable == []
     lines = [line for line in store.lines_of(path) if json.loads(line)["type"] == "point"]
-    assert len(found.points) == len(lines)
-    for each in found.points:
+    assert len(records.points) == len(lines)
+    for each in records.points:
         for point in each.get("layers", [each["point"]]):
             if not is_peer(point) and point["rung"] not in OWN_KERNELS:
                 names, own = set(point["constants"]), {constant.name for constant in RUNGS[point["rung"]].constants}
                 assert names == own or path.stem in RENAMED or (path.stem in OLDER and names < own)
-    for header in found.headers.values():
+    for header in records.headers.values():
         if "point" in header and not is_peer(header["point"]):  # profiles may be older than a constant
             point = header["point"]
             assert set(point["constants"]) <= {constant.name for constant in RUNGS[point["rung"]].constants}
@@ -58,8 +59,8 @@ def test_records_with_names_that_the_ladder_lacks_are_read_and_shown_as_they_are
     gone["point"].update(rung="naive", constants={"PER_THREAD": 3})
     gone["launches"][0]["entry"] = "naive"
     renamed["point"].update(constants={"PER_THREAD": 3, "COALESCED": 1})
-    found = store.read([write(tmp_path / "old.jsonl", [gone, renamed, present])])
-    assert [each["point"] for each in found.points] == [each["point"] for each in (gone, renamed, present)]
-    names = [label_with(each["point"]["rung"], changed_in(each)) for each in found.points]
+    records = store.read([write(tmp_path / "old.jsonl", [gone, renamed, present])])
+    assert [each["point"] for each in records.points] == [each["point"] for each in (gone, renamed, present)]
+    names = [label_with(each["point"]["rung"], changed_in(each)) for each in records.points]
     assert names == ["naive", "direct [PER_THREAD=3]", "direct"]
-    assert "| 1 | naive |" in whole_text(compose(measurements(found)))
+    assert "| 1 | naive |" in whole_text(compose(measurements(records)))

@@ -10,8 +10,8 @@ from alexconv.records.statistics import CONFIDENCE, SETTLED, settled, summarize
 
 @pytest.mark.parametrize(("count", "rank"), [(6, 0), (9, 1), (10, 1), (20, 5), (50, 17)])
 def test_the_interval_matches_binomial_tables(count, rank):
-    found = summarize(list(range(count)))
-    assert (found.low, found.high) == (rank, count - 1 - rank)
+    summary = summarize(list(range(count)))
+    assert (summary.low, summary.high) == (rank, count - 1 - rank)
     outside = 2 * sum(comb(count, below) for below in range(rank + 1)) / 2**count
     next_outside = 2 * sum(comb(count, below) for below in range(rank + 2)) / 2**count
     assert outside <= 1 - CONFIDENCE < next_outside
@@ -19,13 +19,13 @@ def test_the_interval_matches_binomial_tables(count, rank):
 
 def test_the_interval_covers_the_true_median_as_often_as_it_says():
     samples = np.random.default_rng(1).lognormal(size=(2000, 15))
-    covered = [found.low <= 1 <= found.high for found in map(summarize, samples.tolist())]
+    covered = [summary.low <= 1 <= summary.high for summary in map(summarize, samples.tolist())]
     assert np.mean(covered) >= CONFIDENCE
 
 
 def test_few_samples_span_their_interval():
-    found = summarize([3.0, 1.0, 2.0])
-    assert (found.median, found.low, found.high) == (2.0, 1.0, 3.0)
+    summary = summarize([3.0, 1.0, 2.0])
+    assert (summary.median, summary.low, summary.high) == (2.0, 1.0, 3.0)
     assert settled([1.0, 1.0 + SETTLED / 2, 1.0])
     assert not settled([1.0, 1.0, 1.0 + 2 * SETTLED])
 

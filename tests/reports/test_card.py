@@ -47,8 +47,8 @@ def test_a_card_with_a_description_stands_beside_its_predictions_and_roofs(tmp_p
 
 
 def test_without_predictions_or_a_description_one_line_says_so(tmp_path):
-    told = section_of(written(tmp_path / "a.jsonl", A100)).text
-    assert "the same `alexconv run` with `--resume --predict` adds them. Roofs, data sheet: CUDA cores fp32, " in told
+    text = section_of(written(tmp_path / "a.jsonl", A100)).text
+    assert "the same `alexconv run` with `--resume --predict` adds them. Roofs, data sheet: CUDA cores fp32, " in text
     section = section_of(written(tmp_path / "b.jsonl", GPU))
     assert section.text.startswith("`alexconv predict` has no description of the NVIDIA Test 9000, only of a100, ")
     assert section.text.endswith(

@@ -21,9 +21,9 @@ def end(seconds, kept):
 
 
 def test_a_resumed_run_that_measured_nothing_is_not_the_main_jobs_time():
-    told = main_job(Records({**HEADERS, "e": end(114.91, 0), "again": end(1.51, 1)}, [POINT]), "job.jsonl")
-    assert "**114.9 s**" in told
-    assert "1 points (1 ok)" in told
+    text = main_job(Records({**HEADERS, "e": end(114.91, 0), "again": end(1.51, 1)}, [POINT]), "job.jsonl")
+    assert "**114.9 s**" in text
+    assert "1 points (1 ok)" in text
 
 
 @pytest.mark.parametrize("more", [{}, {"again": end(20.0, 1)}], ids=["not finished", "finished by another run"])

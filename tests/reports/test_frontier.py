@@ -25,9 +25,9 @@ H200 = GPU | {"name": "NVIDIA H200"}
 def point(rung: str, layer: int, N: int, ms: float, error: float = 1e-7, **constants: int) -> dict[str, Any]:
     """A finished point of a rung or a peer."""
     precision = RUNGS[rung].precision if rung in RUNGS else rung.rpartition("-")[2]
-    found = record("alexnet", layer, N, rung, precision=precision, **constants)
-    found["samples"] |= {"kernel": samples(ms), "kernel_cold": samples(2 * ms)}
-    return found | {"error": found["error"] | {"scaled": error}}
+    measurement = record("alexnet", layer, N, rung, precision=precision, **constants)
+    measurement["samples"] |= {"kernel": samples(ms), "kernel_cold": samples(2 * ms)}
+    return measurement | {"error": measurement["error"] | {"scaled": error}}
 
 
 def together(
@@ -53,17 +53,17 @@ def together(
 
 def comparison(N: int = 128, ours: float = 0.4, **other: float) -> list[dict[str, Any]]:
     """Every class at 1 ms a layer for cuDNN in the class's layout and ``ours`` for us, unless ``fp32_3`` says more."""
-    found = []
+    points = []
     for layer in LAYERS:
         for contract in CONTRACTS:
             ms = other.get(f"{contract.name}_{layer}", ours)
-            found += [point(OURS[contract.name], layer, N, ms, 2e-7), point(contract.peer, layer, N, 1.0, 4e-7)]
+            points += [point(OURS[contract.name], layer, N, ms, 2e-7), point(contract.peer, layer, N, 1.0, 4e-7)]
             other_layout = next(name for name in contract.peers if name != contract.peer)
-            found.append(point(other_layout, layer, N, 2.0 if layer > 1 else 0.5))
+            points.append(point(other_layout, layer, N, 2.0 if layer > 1 else 0.5))
         plain = (("direct-register", 9.0, 3e-7), ("igemm", 4.0, 1e-7))
-        found += [point(rung, layer, N, ms * max(N / 128, 0.1), error) for rung, ms, error in plain]
-        found.append(point("torch-gemm-fp32", layer, N, 3.8))
-    return found
+        points += [point(rung, layer, N, ms * max(N / 128, 0.1), error) for rung, ms, error in plain]
+        points.append(point("torch-gemm-fp32", layer, N, 3.8))
+    return points
 
 
 def gathered(tmp_path: Path, *files: Iterable[dict[str, Any]], device: dict[str, Any] = GPU) -> Frontier:
@@ -104,11 +104,11 @@ def test_the_summary_has_each_class_beside_its_peer(tmp_path: Path) -> None:
 
 
 def test_sums_are_compared_with_the_class_s_own_layout_and_with_the_faster_ones(tmp_path: Path) -> None:
-    found = goal(gathered(tmp_path, comparison(fp32_1=0.7)), 1, "five layers")
-    assert (found.ours, found.peer) == ("2.300 ms", "5.000 ms")
-    assert found.ratio == pytest.approx(5 / 2.3)
-    assert found.best_layout == pytest.approx(4.5 / 2.3)
-    assert found.met is False
+    target = goal(gathered(tmp_path, comparison(fp32_1=0.7)), 1, "five layers")
+    assert (target.ours, target.peer) == ("2.300 ms", "5.000 ms")
+    assert target.ratio == pytest.approx(5 / 2.3)
+    assert target.best_layout == pytest.approx(4.5 / 2.3)
+    assert target.met is False
 
 
 @pytest.mark.parametrize(("ours", "verdicts"), [(0.39, [True] * 3), (0.44, [True, False, True]), (0.46, [False] * 3)])
@@ -197,9 +197,9 @@ def test_the_first_layer_has_a_bound_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_slowest_layer_of_all_classes_is_named(tmp_path: Path) -> None:
-    found = goal(gathered(tmp_path, comparison(tf32_4=1.01, fp16_2=0.9)), 5)
-    assert "layer 4, tf32" in found.subject
-    assert (found.ratio, found.met) == (pytest.approx(1 / 1.01), False)
+    target = goal(gathered(tmp_path, comparison(tf32_4=1.01, fp16_2=0.9)), 5)
+    assert "layer 4, tf32" in target.subject
+    assert (target.ratio, target.met) == (pytest.approx(1 / 1.01), False)
     assert goal(gathered(tmp_path / "less", comparison(tf32_4=0.99)), 5).met is True
 
 
@@ -219,25 +219,25 @@ GRAPHS = [together(f"torch-{layout}-fp32", ms) for layout, ms in (("nchw", 1.0),
 )
 def test_one_graph_is_compared_with_the_faster_layout(tmp_path: Path, ours: list, ratio: float | None) -> None:
     data = gathered(tmp_path, [*comparison(), *GRAPHS, *ours])
-    found = goal(data, 6, "fp32")
-    assert found.ratio == (ratio and pytest.approx(1 / ratio))
-    assert found.met is (None if ratio is None else True)
+    target = goal(data, 6, "fp32")
+    assert target.ratio == (ratio and pytest.approx(1 / ratio))
+    assert target.met is (None if ratio is None else True)
     row = next(row for row in rows(frontier.one_image_part(data)) if row["layer"] == "one graph") if ratio else None
     assert row is None or float(row["ms"]) == pytest.approx(0.8 * ratio)
 
 
 def test_a_single_image_is_compared_with_the_faster_layout_and_its_error_is_ours(tmp_path: Path) -> None:
-    found = [
+    lines = [
         row for row in rows(frontier.one_image_part(gathered(tmp_path, comparison(N=1)))) if row["class"] == "tf32"
     ]
-    assert [row["ms"] for row in found[:5]] == ["0.4000"] * 5
-    assert [row["than the faster layout"] for row in found[:5]] == ["1.25× faster", *["2.50× faster"] * 4]
-    assert {row["largest error"] for row in found[:5]} == {"2.0e-07"}
+    assert [row["ms"] for row in lines[:5]] == ["0.4000"] * 5
+    assert [row["than the faster layout"] for row in lines[:5]] == ["1.25× faster", *["2.50× faster"] * 4]
+    assert {row["largest error"] for row in lines[:5]} == {"2.0e-07"}
 
 
 def test_the_cuda_cores_are_compared_with_cublas_on_layers_2_to_5(tmp_path: Path) -> None:
-    found = goal(gathered(tmp_path, comparison()), 7)
-    assert (found.ratio, found.met) == (pytest.approx(3.8 / 4), True)
+    target = goal(gathered(tmp_path, comparison()), 7)
+    assert (target.ratio, target.met) == (pytest.approx(3.8 / 4), True)
     slow = [point("igemm", 3, 128, 6.0), point("igemm", 1, 128, 99.0)]
     assert goal(gathered(tmp_path / "slow", [*comparison(), *slow]), 7).ratio == pytest.approx(15.2 / 18)
 

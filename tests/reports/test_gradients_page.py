@@ -6,9 +6,9 @@ from alexconv.reports import gradients
 
 
 def of(direction, layer, rung, precision="fp32"):
-    made = record("alexnet", layer, 128, rung, precision=precision)
-    made["point"] |= {"direction": direction, "constants": {}}
-    return made | {"changed": []}
+    measurement = record("alexnet", layer, 128, rung, precision=precision)
+    measurement["point"] |= {"direction": direction, "constants": {}}
+    return measurement | {"changed": []}
 
 
 def cells(text, first):
@@ -42,9 +42,9 @@ def test_times_of_rungs_and_peers_by_direction(tmp_path):
 
 def test_what_pays_compares_rungs_of_the_same_layer_and_card(tmp_path):
     def timed(direction, rung, ms, layer=1, transfer="pageable"):
-        made = of(direction, layer, rung)
-        made["point"]["transfer"] = transfer
-        return made | {"samples": {"kernel": [ms] * 5}}
+        measurement = of(direction, layer, rung)
+        measurement["point"]["transfer"] = transfer
+        return measurement | {"samples": {"kernel": [ms] * 5}}
 
     pair = timed("wgrad", "wgrad-direct", 6.0), timed("wgrad", "wgrad-partial", 2.0)
     of_wgrad = [*pair, timed("wgrad", "wgrad-atomic", 3.0), timed("wgrad", "wgrad-matmul", 1.0, layer=3)]

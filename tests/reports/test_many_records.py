@@ -55,6 +55,6 @@ def test_each_record_is_read_and_summarized_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("what", ["of", "layers"])
 def test_selections_of_a_workload_are_made_once(tmp_path, what):
     written(tmp_path / "r.jsonl", 3)
-    found = measurements.measurements(store.read([tmp_path / "r.jsonl"]))
-    assert getattr(found, what)("alexnet") is getattr(found, what)("alexnet")
-    assert [len(found.series("alexnet", N)) for N in found.batches("alexnet")] == [len(RUNGS)] * 3
+    data = measurements.measurements(store.read([tmp_path / "r.jsonl"]))
+    assert getattr(data, what)("alexnet") is getattr(data, what)("alexnet")
+    assert [len(data.series("alexnet", N)) for N in data.batches("alexnet")] == [len(RUNGS)] * 3

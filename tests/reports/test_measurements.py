@@ -26,9 +26,9 @@ BATCHES = (1, 32, 128)
 
 def timed(layer: int, N: int, rung: str, kernel: float, serial: float | None) -> dict:
     """A point with the same kernel time in every sample, and a serial CPU time per image."""
-    made = record("alexnet", layer, N, rung)
-    made["samples"] = {"kernel": [kernel] * 10, "h2d": [1.0] * 10, "d2h": [1.0] * 10, "total": [kernel + 2] * 10}
-    return made | {"cpu": {"serial_ms": serial * N} if serial else {}}
+    measurement = record("alexnet", layer, N, rung)
+    measurement["samples"] = {"kernel": [kernel] * 10, "h2d": [1.0] * 10, "d2h": [1.0] * 10, "total": [kernel + 2] * 10}
+    return measurement | {"cpu": {"serial_ms": serial * N} if serial else {}}
 
 
 def run_of(path: Path, card: str, points: list[dict]) -> Path:
@@ -44,12 +44,12 @@ def two_runs(folder: Path) -> Measurements:
 
 
 def test_a_series_is_of_the_run_that_holds_most_of_it_whichever_file_comes_last(tmp_path: Path) -> None:
-    found = two_runs(tmp_path)
+    data = two_runs(tmp_path)
     for N in BATCHES:
-        point = found.find("alexnet", 1, N, Series("direct"))
+        point = data.find("alexnet", 1, N, Series("direct"))
         assert point is not None
         assert (point.run.name, point.median("kernel")) == ("a-wide", 10.0)
-    beyond = found.find("alexnet", 1, 256, Series("direct"))
+    beyond = data.find("alexnet", 1, 256, Series("direct"))
     assert beyond is not None
     assert (beyond.run.name, beyond.run.card) == ("b-later", "GPU-bbbb")
 
@@ -65,25 +65,25 @@ def test_a_table_takes_the_run_that_holds_most_of_its_own_rows(tmp_path: Path) -
 
 
 def test_all_speedups_of_a_table_are_over_one_host(tmp_path: Path) -> None:
-    found = two_runs(tmp_path)
-    assert found.serial("alexnet", 1, 128) == 100.0 * 128
-    assert found.serial("alexnet", 1, 256) == 100.0 * 256, "in proportion, as the records have it per image"
-    assert "b-later" not in found.footnote([Series("direct")], "alexnet", 128)
-    assert found.footnote([Series("direct")], "alexnet", 256).startswith("Run: b-later")
-    speedup = found.speedup("alexnet", 1, 256, Series("direct"))
+    data = two_runs(tmp_path)
+    assert data.serial("alexnet", 1, 128) == 100.0 * 128
+    assert data.serial("alexnet", 1, 256) == 100.0 * 256, "in proportion, as the records have it per image"
+    assert "b-later" not in data.footnote([Series("direct")], "alexnet", 128)
+    assert data.footnote([Series("direct")], "alexnet", 256).startswith("Run: b-later")
+    speedup = data.speedup("alexnet", 1, 256, Series("direct"))
     assert speedup and speedup.median == pytest.approx(100.0 * 256 / 22)
 
 
 def test_tables_and_figures_name_the_runs_they_are_of(tmp_path: Path) -> None:
-    found = two_runs(tmp_path)
+    data = two_runs(tmp_path)
     expected = "Runs: a-wide (GPU-aaaa, commit abc1234): direct, direct-register; b-later"
-    assert found.footnote([Series("direct"), Series("direct-register")]).startswith(expected)
-    assert "Serial CPU: a-wide (GPU-aaaa, commit abc1234)." in found.footnote()
-    items = alexnet_section(found).items
+    assert data.footnote([Series("direct"), Series("direct-register")]).startswith(expected)
+    assert "Serial CPU: a-wide (GPU-aaaa, commit abc1234)." in data.footnote()
+    items = alexnet_section(data).items
     captions = {item.key: item.caption for item in items}
     for key in ("table-3", "table-4", "table-5", "fig-3a", "fig-7b", "fig-8c"):
         assert "Run: a-wide (GPU-aaaa" in captions[key], key
-    runs = runs_table(found)
+    runs = runs_table(data)
     assert [(row[0], row[1]) for row in runs.rows] == [("a-wide", "GPU-aaaa"), ("b-later", "GPU-bbbb")]
 
 
@@ -103,19 +103,19 @@ def test_the_rows_of_the_overview_are_each_of_one_run_and_say_which(tmp_path: Pa
 def test_runs_in_one_file_are_told_apart(tmp_path: Path) -> None:
     run_of(tmp_path / "both.jsonl", "aaaa", [timed(1, 1, "direct", 1.0, None)])
     file = run_of(tmp_path / "both.jsonl", "bbbb", [timed(1, 1, "direct", 2.0, None)])
-    found = measurements(read([file]))
-    assert [(point.run.name, point.median("kernel")) for point in found.every] == [("both/1", 1.0), ("both/2", 2.0)]
-    assert [point.median("kernel") for point in found.points] == [2.0], "the last, where runs hold the same"
+    data = measurements(read([file]))
+    assert [(point.run.name, point.median("kernel")) for point in data.every] == [("both/1", 1.0), ("both/2", 2.0)]
+    assert [point.median("kernel") for point in data.points] == [2.0], "the last, where runs hold the same"
 
 
 def test_a_pair_is_of_one_run_if_one_holds_both(tmp_path: Path) -> None:
     first = [timed(1, 128, rung, ms, None) for rung, ms in (("direct", 9.0), ("channels", 8.0), ("channels-half", 7.0))]
     second = [timed(1, 128, rung, ms, None) for rung, ms in (("channels", 4.0), ("channels-atomic", 2.0))]
     files = [run_of(tmp_path / "a.jsonl", "aaaa", first), run_of(tmp_path / "b.jsonl", "bbbb", second)]
-    found = measurements(read(files))
+    data = measurements(read(files))
 
     def pair(*names: str) -> tuple[float | None, float | None, bool]:
-        slow, fast, same = found.pair("alexnet", 1, 128, *map(Series, names))
+        slow, fast, same = data.pair("alexnet", 1, 128, *map(Series, names))
         return slow and slow.median, fast and fast.median, same
 
     assert pair("direct", "channels") == (9.0, 8.0, True)
@@ -125,10 +125,10 @@ def test_a_pair_is_of_one_run_if_one_holds_both(tmp_path: Path) -> None:
 
 
 def test_copies_are_the_sum_of_the_medians(tmp_path: Path) -> None:
-    made = record("alexnet", 1, 1, "direct")
-    made["samples"] |= {"h2d": [1.0, 2.0, 9.0], "d2h": [9.0, 2.0, 1.0]}
-    found = measurements(read([write(tmp_path / "few.jsonl", [made])]))
-    assert found.points[0].median("copies") == 4.0
+    measurement = record("alexnet", 1, 1, "direct")
+    measurement["samples"] |= {"h2d": [1.0, 2.0, 9.0], "d2h": [9.0, 2.0, 1.0]}
+    data = measurements(read([write(tmp_path / "few.jsonl", [measurement])]))
+    assert data.points[0].median("copies") == 4.0
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ def device_key(file: RecordFile) -> str:
 def test_an_invalid_point_is_counted_as_unreadable(tmp_path: Path, changes: dict) -> None:
     odd = record("alexnet", 2, 32, "channels")
     odd["point"] |= changes
-    found = measurements(read([write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct"), odd])]))
-    assert (len(found.every), found.unreadable) == (1, 1)
+    data = measurements(read([write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct"), odd])]))
+    assert (len(data.every), data.unreadable) == (1, 1)
 
 
 def test_a_record_without_an_error_figure_or_a_constant_of_today_is_reported(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_points_of_other_data_are_left_out_and_counted(tmp_path: Path) -> None:
     plain = record("alexnet", 1, 128, "direct")
     hard = record("alexnet", 1, 128, "direct-register")
     hard["point"]["data"] = "wide"
-    found = measurements(read([write(tmp_path / "r.jsonl", [plain, hard])]))
-    assert [point.series.rung for point in found.every] == ["direct"]
-    assert "1 points on data other than uniform, or of gradients" in problems(found).text
+    data = measurements(read([write(tmp_path / "r.jsonl", [plain, hard])]))
+    assert [point.series.rung for point in data.every] == ["direct"]
+    assert "1 points on data other than uniform, or of gradients" in problems(data).text
     assert [len(source.points) for source in gather([tmp_path / "r.jsonl"]).sources] == [1]

@@ -17,14 +17,14 @@ def records(*points, rate=3e12):
 
 
 def test_a_layer_is_compared_with_its_bytes_and_with_cudnn():
-    found = records(
+    rows = records(
         point("depthwise-window", "fp32", 160),
         point("depthwise-channels", "fp32", 150),
         point("depthwise-planes", "fp32", 10, status="wrong"),
         point("torch-nhwc-fp32", "fp32", 180),
         point("torch-nchw-fp32", "fp32", 400),
     )
-    layers = [memory_bound.Layer(pair, found) for pair in networks.pairs(found)]
+    layers = [memory_bound.Layer(pair, rows) for pair in networks.pairs(rows)]
     ((layer, shape, precision, moved, predicted, *times, share, peer, ratio, rung),) = memory_bound.layer_rows(layers)
     assert (layer, shape, precision) == (1, "32 x 112 x 112, 32 of 3 x 3, 32 groups", "fp32")
     assert (moved, predicted) == (f"{MB:.0f}", f"{MB / 0.85 / 3:.1f}")

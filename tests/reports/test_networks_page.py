@@ -30,7 +30,7 @@ def beside(*points):
 
 
 def test_the_fastest_of_each_side_are_compared_and_stricter_rungs_serve():
-    found = beside(
+    pairs = beside(
         point("wgmma-scaled", "tf32", 80),
         point("wgmma-floats-split", "fp32", 50),
         point("wgmma-floats", "tf32", 10, status="wrong"),
@@ -39,8 +39,8 @@ def test_the_fastest_of_each_side_are_compared_and_stricter_rungs_serve():
         point("torch-gemm-fp32", "fp32", 200),
         point("torch-nhwc-fp16", "fp16", 5),
     )
-    assert [(each.precision, round(each.ratio, 6)) for each in found] == [("fp32", 0.25), ("tf32", 1.25)]
-    rows = networks.summary_part(found).splitlines()[2:]
+    assert [(each.precision, round(each.ratio, 6)) for each in pairs] == [("fp32", 0.25), ("tf32", 1.25)]
+    rows = networks.summary_part(pairs).splitlines()[2:]
     assert rows[0] == "| resnet50 | 32 | fp32 | 1 of 23 | 4.00× faster | 100% | 100% | 100% | 4.00× faster |"
     assert rows[1] == "| resnet50 | 32 | tf32 | 1 of 23 | 1.25× slower | 0% | 0% | 0% | 1.25× slower |"
 
@@ -67,14 +67,14 @@ def test_a_file_that_was_cut_short_before_cudnns_usual_layout_gives_no_pair():
 
 def test_slower_layers_are_shown_with_what_their_launches_say():
     tile = {"TILE_PIXELS": 128, "TILE_FILTERS": 64, "SPLITS": 2}
-    found = beside(
+    pairs = beside(
         point("wgmma-scaled", "tf32", 106, constants=tile),
         point("torch-nhwc-tf32", "tf32", 100),
         point("wgmma-half", "fp16", 104, constants=tile),
         point("torch-nhwc-fp16", "fp16", 100),
     )
-    (row,) = networks.slower_part(found).splitlines()[2:]
+    (row,) = networks.slower_part(pairs).splitlines()[2:]
     assert "256 x 56 x 56, 64 of 1 x 1" in row and "| 1.06× slower |" in row
     assert row.endswith("2 launches, a pass over the input; 1568 blocks' work, tiles 100% full |")
     assert networks.slower_part([]) == networks.NOT_MEASURED
-    assert networks.slower_part(found[1:]) == "None more than 1.05× slower."
+    assert networks.slower_part(pairs[1:]) == "None more than 1.05× slower."

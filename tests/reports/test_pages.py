@@ -39,8 +39,8 @@ def test_stale_pages_are_named_and_written(
     monkeypatch.setattr(build, "published", lambda results: Report("", [], [], [], timed=False))
     monkeypatch.setattr(build, "texts", lambda report: {Path(name): text for name, text in files.items()})
     assert build.main(["--check"]) == 1
-    told = "stale: page.md, docs/report/missing.csv, docs/report/left.csv: run make report"
-    assert capsys.readouterr().err.strip() == told
+    message = "stale: page.md, docs/report/missing.csv, docs/report/left.csv: run make report"
+    assert capsys.readouterr().err.strip() == message
     assert (folder / "left.csv").exists() and (tmp_path / "page.md").read_text() == "2 ms"
     assert build.main([]) == 0
     assert build.main(["--check"]) == 0

@@ -267,8 +267,8 @@ def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch
             said["device"] = file.header("device", GPU | {"name": said["device"], "uuid": "GPU-2"})
         known = {key: value for key, value in said.items() if value}
         file.header("profile", {"point": one["point"], "metrics": metrics, **known})
-    found = measured_bytes(measurements(read([file.path]), ladder=ladder))
-    assert list(found.values()) == [expected]
+    totals = measured_bytes(measurements(read([file.path]), ladder=ladder))
+    assert list(totals.values()) == [expected]
 
 
 def test_lines_without_their_fields_are_counted_and_the_others_reported(tmp_path: Path) -> None:

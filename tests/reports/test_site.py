@@ -277,9 +277,9 @@ def test_history_has_points_that_several_runs_share_in_their_order(tmp_path: Pat
             for kind, data in (("device", GPU), ("host", HOST), ("run", RUN | {"commit": commit}))
         }
         for layer in range(1, 6):
-            made = record("alexnet", layer, 128, "direct") | keys | {"time": f"{day}T00:00:00"}
-            made["samples"]["kernel"] = [factor * layer] * 6
-            file.point(made)
+            measurement = record("alexnet", layer, 128, "direct") | keys | {"time": f"{day}T00:00:00"}
+            measurement["samples"]["kernel"] = [factor * layer] * 6
+            file.point(measurement)
     data = measurements(read(sorted(tmp_path.glob("*.jsonl"))))
     (shown,) = [item for item in history.section(data, None).items if isinstance(item, Table)]
     rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]

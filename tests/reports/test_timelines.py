@@ -72,8 +72,8 @@ BOTH = timeline("wgmma-split", OURS, 0.18), timeline(peer_name("nchw", "fp32"), 
 
 
 def section(path: Path):
-    (found,) = timelines.sections(measurements(read([path])), "alexnet", 3)
-    return found
+    (shown,) = timelines.sections(measurements(read([path])), "alexnet", 3)
+    return shown
 
 
 def rows(path: Path, key: str) -> list[dict]:
@@ -105,8 +105,8 @@ def test_minimum_traffic_is_the_roof_where_it_takes_longer(tmp_path: Path) -> No
 
 
 def test_kernels_of_both_have_roles_on_one_axis(tmp_path: Path) -> None:
-    found = section(written(tmp_path / "few.jsonl", *BOTH))
-    axis = found.items[0]
+    shown = section(written(tmp_path / "few.jsonl", *BOTH))
+    axis = shown.items[0]
     assert axis.title.endswith("in fp32 multiplying takes 86 % of wgmma-split's time and 67 % of cuDNN NCHW's time")
     assert "From `some-profile.jsonl` (" in axis.caption
     with matplotlib.rc_context(RC):
@@ -122,7 +122,7 @@ def test_kernels_of_both_have_roles_on_one_axis(tmp_path: Path) -> None:
         *("flip filters", "FFT, tiles of 16×16", "FFT, tiles of 16×16", "complex GEMM, FMA units"),
         "inverse FFT, tiles of 16×16",
     ]
-    assert "roofline" in found.text and "NVIDIA H200" in found.text
+    assert "roofline" in shown.text and "NVIDIA H200" in shown.text
 
 
 def test_without_counters_there_is_a_time_axis_and_no_account(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_runs_of_another_gpu_are_shown_alone_and_named(tmp_path: Path) -> None:
     both = written(tmp_path / "both.jsonl", *BOTH)
     key = RecordFile(both).header("device", H200 | {"name": "NVIDIA H100"})
     RecordFile(both).header("timeline", timeline("wgmma-split", OURS, 0.1) | {"device": key})
-    found = section(both)
-    assert found.text.startswith("On one NVIDIA H200,")
+    shown = section(both)
+    assert shown.text.startswith("On one NVIDIA H200,")
     assert rows(both, "parts-table")[0]["time"] == 180.0
 
 
@@ -159,8 +159,8 @@ def test_a_kernel_of_no_known_name_is_said_to_be_unknown(tmp_path: Path) -> None
 
 
 def test_only_layers_with_timelines_have_the_section(tmp_path: Path) -> None:
-    found = measurements(read([written(tmp_path / "few.jsonl", *BOTH)]))
-    keys = [[section.key for section in layer_pages.page(found, None, "alexnet", layer).sections] for layer in (3, 4)]
+    data = measurements(read([written(tmp_path / "few.jsonl", *BOTH)]))
+    keys = [[section.key for section in layer_pages.page(data, None, "alexnet", layer).sections] for layer in (3, 4)]
     assert ["time" in of_layer for of_layer in keys] == [True, False]
 
 

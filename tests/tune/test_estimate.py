@@ -19,7 +19,7 @@ RESULTS = Path(__file__).resolve().parent.parent.parent / "results"
 
 def measured(*files: str) -> dict[tuple[str, int, int, str], list[tuple[float, float]]]:
     """Estimates and medians of rungs' times, in microseconds, by workload, layer, N and precision."""
-    found = defaultdict(list)
+    ratios = defaultdict(list)
     for record in read([RESULTS / name for name in files]).points:
         point = record["point"]
         rung = RUNGS.get(point["rung"])
@@ -27,8 +27,8 @@ def measured(*files: str) -> dict[tuple[str, int, int, str], list[tuple[float, f
             continue
         bound = BoundRung(rung, WORKLOADS[point["workload"]].layer(point["layer"]), point["constants"])
         which = point["workload"], point["layer"], point["N"], bound.rung.precision.removesuffix("-tile")
-        found[which].append((estimate(bound, point["N"]), 1e3 * median(record["samples"]["kernel"])))
-    return found
+        ratios[which].append((estimate(bound, point["N"]), 1e3 * median(record["samples"]["kernel"])))
+    return ratios
 
 
 def test_the_least_estimate_is_nearly_the_least_time():

@@ -30,9 +30,9 @@ def test_every_entry_is_a_rung_that_takes_the_layer():
     assert set(entries) <= set(LAYERS)
     for name in entries:
         request = LAYERS[name]
-        found = measured.fastest(H200, request)
-        assert found and found.rung.layout == request.layout, name
-        assert not found.rung.refuses(Problem(request.conv, request.N, found.constants, H200))
+        best = measured.fastest(H200, request)
+        assert best and best.rung.layout == request.layout, name
+        assert not best.rung.refuses(Problem(request.conv, request.N, best.constants, H200))
 
 
 def test_what_was_not_measured_is_not_in_the_table(monkeypatch):
