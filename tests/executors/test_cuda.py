@@ -29,6 +29,7 @@ ODD = (
     Conv(C=16, H=23, W=19, M=7, R=4, S=3),
     Conv(C=16, H=13, W=11, M=16, R=3, S=3, groups=16),
     Conv(C=16, H=13, W=11, M=3, R=3, S=3),
+    Conv(C=16, H=13, W=11, M=16, R=3, S=3),
 )
 PADDED = Conv(C=8, H=13, W=11, M=16, R=3, S=3, top=1, bottom=1, left=1, right=1)  # for gradients
 # By rung, the first that it takes; one that takes none is noticed where the tests are collected, on any machine.
