@@ -27,7 +27,7 @@ LARGE = 200 << 10  # bytes
 
 def is_peer(point: dict[str, Any]) -> bool:
     """Whether another library computed a record's point."""
-    return point["rung"].startswith(("torch-", "cudnn-"))
+    return point["rung"].startswith(("torch-", "cudnn-", "cublaslt-", "triton-"))
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
