@@ -538,7 +538,7 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
     assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
     files = [path.suffix for path in cache.rglob("*") if path.is_file()]
     headers = [] if IS_CLANG else [".gch", ".lock"]
-    wanted = sorted(["", *headers, ".lock", ".o", ".so"])
+    wanted = sorted(["", ".lock", *headers, ".o", ".lock", ".so"])
     assert sorted(files) == wanted, "launcher, headers and run-time, their locks, and the library; no partial files"
 
 
