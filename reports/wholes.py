@@ -15,7 +15,7 @@ TYPE = "network"  # of the records
 SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
 ONE, MANY = 1, 128  # images
 USUAL = "dependent"  # the default of ``--schedule``
-PEERS = "torch-"  # what peers' names begin with
+PEERS = "torch-", "cudnn-"  # what peers' names begin with
 
 # Each made before its schedule was first measured, for an H100: the schedule that it is compared with, microseconds of
 # the latency with one image, and of the kernels with 128.  117 MB of linear weights at 2.9 TB/s are 40; five
@@ -115,9 +115,16 @@ PEER_COLUMNS = (
     "torch NCHW",
     "NHWC",
     "compiled",
-    "than torch",
+    "cuDNN fused NCHW",
+    "NHWC",
+    "than the fastest peer",
     "images/s",
+    "mJ per image",
+    "of the fastest peer",
 )
+
+
+PEER_NAMES = "torch-nchw", "torch-nhwc", "torch-compile", "cudnn-nchw", "cudnn-nhwc"
 
 
 def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
@@ -130,19 +137,25 @@ def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         own = min((record for record in group if not is_peer(record)), key=us, default=None)
         if own is None:
             continue
-        peers = {record["axes"]["rungs"]: us(record) for record in group if is_peer(record)}
-        shown = [peers.get(f"{PEERS}{name}") for name in ("nchw", "nhwc", "compile")]
-        best = min(peers.values()) if None not in shown[:2] else None  # the faster layout counts
+        peers = {record["axes"]["rungs"]: record for record in group if is_peer(record)}
+        shown = [peers.get(name) for name in PEER_NAMES]
+        best = min(peers.values(), key=us) if all(shown[:2]) else None  # the faster layout counts
         rate = f"{place[2] / us(own) * 1e6:,.0f}"
+        times = [us(record) if record else None for record in shown]
+        ratio = faster(us(best) / us(own)) if best else None
         yield (
             *place,
-            own["axes"]["schedule"],
-            own["axes"]["rungs"],
+            *(own["axes"][axis] for axis in ("schedule", "rungs")),
             us(own),
-            *shown,
-            best and faster(best / us(own)),
-            rate,
+            *times,
+            *(ratio, rate, millijoules(own), millijoules(best) if best else None),
         )
+
+
+def millijoules(record: Record) -> float | None:
+    """Energy of an image in a sustained run, where it was counted."""
+    joules = record.get("sustained", {}).get("joules_per_run")
+    return None if joules is None else 1e3 * float(joules) / int(record["axes"]["N"])
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
