@@ -27,7 +27,6 @@ constexpr int FLOATS = 4, TILE_FLOATS = FLOATS * WARP;         // sums of a lane
 constexpr int AT_ONCE = THREADS / TILE_FLOATS;                 // products whose sums are added at once, one a thread
 constexpr int PARTIAL_BYTES = WARPS * THREADS * int(sizeof(float));
 constexpr int RING_BYTES = WARPS * SLOTS * SLOT_BYTES;
-constexpr int MOST_LOADED = 8;                                 // vectors of inputs that a lane has under way
 constexpr int LINE = 128;                                      // bytes of a cache line
 constexpr int BARRIER_BYTES = quotient_up(WARPS * SLOTS * int(sizeof(Mbarrier)), LINE) * LINE;
 
@@ -167,7 +166,7 @@ struct Products {
     static constexpr Stage OF = STAGES[s];
     static constexpr int STEPS = steps_of(s), CHANNEL_STEPS = OF.C / DEPTH, GROUPS = OF.PIXEL_GROUPS;
     static constexpr int STEPS_OF_SLOT = SLOT_BYTES / (OF.FILTER_ROWS * FRAGMENT_BYTES);
-    static constexpr int LOADED = MOST_LOADED / GROUPS > 0 ? MOST_LOADED / GROUPS : 1;  // steps whose inputs are under way
+    static constexpr int STEPS_LOADED = LOADED / GROUPS > 0 ? LOADED / GROUPS : 1;  // whose inputs are under way
     static constexpr int ALL = OF.FILTER_ROWS * GROUPS;                                 // products of a step
     static_assert(STEPS_OF_SLOT >= 1, "a slot has whole steps");
 
@@ -199,14 +198,14 @@ struct Products {
             // A pixel that is none has no input: its sums are zero.
             corners[i] = make_int2(pixel.x < OF.E ? pixel.x * OF.U - OF.TOP : OF.H, pixel.y * OF.U - OF.LEFT);
         }
-        uint4 inputs[LOADED][GROUPS];
+        uint4 inputs[STEPS_LOADED][GROUPS];
 #pragma unroll
-        for (int i = 0; i < LOADED; ++i)
+        for (int i = 0; i < STEPS_LOADED; ++i)
             if (first + i < last) load(x, corners, first + i, inputs[i]);
         const uint4* fragments = nullptr;
-        for (int begin = first; begin < last; begin += LOADED) {
+        for (int begin = first; begin < last; begin += STEPS_LOADED) {
 #pragma unroll
-            for (int i = 0; i < LOADED; ++i) {
+            for (int i = 0; i < STEPS_LOADED; ++i) {
                 const int step = begin + i, of_slot = (step - first) % STEPS_OF_SLOT;
                 if (step >= last) break;
                 if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
@@ -224,7 +223,7 @@ struct Products {
                         }
                     }
                 if (of_slot == STEPS_OF_SLOT - 1 || step == last - 1) stream.give_back();
-                if (step + LOADED < last) load(x, corners, step + LOADED, inputs[i]);
+                if (step + STEPS_LOADED < last) load(x, corners, step + STEPS_LOADED, inputs[i]);
             }
         }
     }

@@ -141,6 +141,7 @@ def refusal(layers: Sequence[Layer]) -> str | None:
 
 
 SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 4, choices=(2, 3, 4, 5))
+LOADED = Constant("LOADED", "vectors of inputs that a lane has under way", lambda p: 8, choices=(4, 8, 12, 16))
 PREFETCHES = Constant(
     "PREFETCHES",
     "lines that a lane prefetches in each stage before the linear layers",
@@ -223,7 +224,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         parent=None,
         file="stages/persistent.cu",
         launches=(launch,),
-        constants=(SLOTS, PREFETCHES),
+        constants=(SLOTS, LOADED, PREFETCHES),
         sizes=tuple((name, _constantly(value)) for name, value in sizes.items()),
         scratch=(
             Array("activations", lambda p: (max(last.output, 1),), HALF),
