@@ -7,15 +7,16 @@
 //
 // Parent: a kernel for each stage.  With one image a stage takes a few microseconds, of which most are latencies: of
 // the launch, of weights from memory, of the last block.  Here blocks stay, one on each multiprocessor, and a stage
-// begins when a counter says that the tiles of the one before are complete.  Weights wait for nothing: they arrive while
-// earlier stages run, and the memory, which the linear layers keep busy alone, has no pause between them.
+// begins when a counter says that the tiles of the one before are complete.  Weights wait for nothing: they arrive
+// while earlier stages run, and the memory, which the linear layers keep busy alone, has no pause between them.
 //
 // A linear layer is a convolution of one pixel, and pooling is part of the epilogue: a tile has all outputs under its
 // windows, those at its border computed twice.  Each of a block's warps multiplies a part of the depth; their sums are
 // added in order, so results do not depend on timing.  No block waits before all of its work on earlier stages is
 // complete, and all blocks are resident (a cooperative launch), so none waits for ever.
 //
-// A block computes every gridDim.x-th tile of each stage, a warp a WARPS-th of the depth, in the first stage some pixels.
+// A block computes every gridDim.x-th tile of each stage, a warp a WARPS-th of the depth, in the first stage some
+// pixels.
 #include "../arch/ampere.cuh"
 #include "../arch/prefetch.cuh"
 #include "../arch/resident_blocks.cuh"
@@ -92,7 +93,8 @@ struct FewChannels {
         for (int i = threadIdx.x; i < IN_ROWS * ROW_QUADS; i += THREADS) {
             const int row = i / ROW_QUADS, quad = i % ROW_QUADS, h = first + row;
             uint2 values = make_uint2(0, 0);
-            if (h >= 0 && h < OF.H) values = *reinterpret_cast<const uint2*>(x + ((size_t)h * OF.W * OF.C + quad * QUAD));
+            if (h >= 0 && h < OF.H)
+                values = *reinterpret_cast<const uint2*>(x + ((size_t)h * OF.W * OF.C + quad * QUAD));
             Half parts[QUAD];
             memcpy(parts, &values, sizeof values);
 #pragma unroll
@@ -115,9 +117,10 @@ struct FewChannels {
         Half* const image = reinterpret_cast<Half*>(work);                  // [IN_ROWS][PITCH]
         Half* const outputs = reinterpret_cast<Half*>(work + IMAGE_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
-        const uint4* const fragments = reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS;
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
+            const uint4* const fragments = reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS +
+                                           tile.filter / ROWS * STEPS * WARP + lane;  // [STEPS][FILTER_ROWS], of a lane
             load_rows(tile, x, image);
             __syncthreads();  // the rows are in `image`
             for (int group = warp; group < OF.PIXEL_GROUPS; group += WARPS) {
@@ -138,9 +141,7 @@ struct FewChannels {
                     const unsigned pair[2] = {b.x, b.y};
 #pragma unroll
                     for (int i = 0; i < OF.FILTER_ROWS; ++i) {
-                        const uint4 a = __ldg(
-                            fragments + ((tile.filter / ROWS / OF.FILTER_ROWS * STEPS + step) * OF.FILTER_ROWS + i) * WARP +
-                            lane);
+                        const uint4 a = __ldg(fragments + (step * OF.FILTER_ROWS + i) * WARP);
                         const unsigned words[4] = {a.x, a.y, a.z, a.w};
                         warp_mma_fp16(sums[i], words, pair);
                     }
@@ -282,7 +283,8 @@ constexpr int first_linear()
 }
 constexpr int LINEAR = first_linear();
 
-// PREFETCHES lines for each lane, of what its warp's ring will bring of the block's first tile of the first linear layer.
+// PREFETCHES lines for each lane, of what its warp's ring will bring of the block's first tile of the first linear
+// layer.
 template <int s>
 __device__ __forceinline__ void prefetch_linear(const Stream& stream)
 {
@@ -321,7 +323,7 @@ __device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
     if constexpr (Tiling<s>::FEW_CHANNELS)
         FewChannels<s>::run(all.x, all.weights, all.biases, y, all.work);
     else
-        Products<s>::run(s ? all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT : all.x, all.biases, y, stream, all.work);
+        Products<s>::run(all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT, all.biases, y, stream, all.work);
     __syncthreads();  // all outputs of the block's tiles are stored
     if (s + 1 < COUNT && threadIdx.x == 0)
         for (int number = blockIdx.x; number < Tiling<s>::TILES; number += gridDim.x) arrive_at(all.counters + s);

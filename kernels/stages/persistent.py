@@ -135,8 +135,10 @@ def refusal(layers: Sequence[Layer]) -> str | None:
             return "it has groups, or different strides across and down"
         if not conv.bias:
             return "a layer has no bias"
-        if layer.few_channels and (number or layer.pool == 1 or conv.U * conv.C % QUAD or conv.W * conv.C % QUAD):
-            return f"a layer has {conv.C} channels: but for the first they are a multiple of {DEPTH}"
+        if layer.few_channels != (number == 0):
+            return f"a layer has {conv.C} channels: they are a multiple of {DEPTH} in all layers but the first"
+        if layer.few_channels and (layer.pool == 1 or conv.U * conv.C % QUAD or conv.W * conv.C % QUAD):
+            return f"its first layer has no pooling, or strides and rows of other than multiples of {QUAD} values"
     return None
 
 

@@ -1,10 +1,10 @@
-// The weights that a warp multiplies, in that order and through all stages, on their way into its part of shared memory.
+// The weights that a warp multiplies, in that order and through all stages, on their way into its shared memory.
 //
 // Gives: Stream; SLOTS, SLOT_BYTES; first_step.
 // Needs: SLOTS, a constant; network.cuh.
 //
 // Weights depend on nothing that the network computes, so their copies run ahead of the products, also while the block
-// waits for others: as far as there are slots.  A warp fills the slot that it has just used, so no other warp need wait.
+// waits for others: as far as there are slots.  A warp fills the slot that it has just used, and waits for no other.
 #pragma once
 #include "../arch/hopper.cuh"
 #include "network.cuh"
