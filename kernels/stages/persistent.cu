@@ -1,7 +1,7 @@
 // persistent: a network of convolutions, poolings and linear layers as one kernel, for one image.
 //
-// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by bulk copies
-// into a ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
+// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by cp.async into a
+// ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
 // Read next: stages/network.cuh, stages/weight_stream.cuh.
 // Run: alexconv run --network alexnet-torchvision --precision fp16 --schedule persistent --N 1
 //
@@ -29,7 +29,6 @@ constexpr int AT_ONCE = THREADS / TILE_FLOATS;                 // products whose
 constexpr int PARTIAL_BYTES = WARPS * THREADS * int(sizeof(float));
 constexpr int RING_BYTES = WARPS * SLOTS * SLOT_BYTES;
 constexpr int LINE = 128;                                      // bytes of a cache line
-constexpr int BARRIER_BYTES = quotient_up(WARPS * SLOTS * int(sizeof(Mbarrier)), LINE) * LINE;
 
 // Where a fragment's sum `i` of a lane lies: its filter and its pixel.
 __device__ __forceinline__ int filter_of(int lane, int i)
@@ -186,12 +185,17 @@ struct Products {
         }
     }
 
+    // The warp's j-th step: the warps take slots by turns, so that a block reads its weights in sequence.
+    static __device__ __forceinline__ int step_of(int warp, int j)
+    {
+        return (j / STEPS_OF_SLOT * WARPS + warp) * STEPS_OF_SLOT + j % STEPS_OF_SLOT;
+    }
+
     // The sums of this warp's steps.
     static __device__ __forceinline__ void multiply(const Tiles& tile, const Half* x, Stream& stream,
                                                     float (&sums)[ALL][FLOATS])
     {
-        const int lane = threadIdx.x % WARP, first = first_step(STEPS, stream.warp);
-        const int last = first_step(STEPS, stream.warp + 1);
+        const int lane = threadIdx.x % WARP;
         int2 corners[GROUPS];
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
@@ -202,13 +206,13 @@ struct Products {
         uint4 inputs[STEPS_LOADED][GROUPS];
 #pragma unroll
         for (int i = 0; i < STEPS_LOADED; ++i)
-            if (first + i < last) load(x, corners, first + i, inputs[i]);
+            if (step_of(stream.warp, i) < STEPS) load(x, corners, step_of(stream.warp, i), inputs[i]);
         const uint4* fragments = nullptr;
-        for (int begin = first; begin < last; begin += STEPS_LOADED) {
+        for (int first = 0; step_of(stream.warp, first) < STEPS; first += STEPS_LOADED) {
 #pragma unroll
             for (int i = 0; i < STEPS_LOADED; ++i) {
-                const int step = begin + i, of_slot = (step - first) % STEPS_OF_SLOT;
-                if (step >= last) break;
+                const int step = step_of(stream.warp, first + i), of_slot = (first + i) % STEPS_OF_SLOT;
+                if (step >= STEPS) break;
                 if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
 #pragma unroll
                 for (int row = 0; row < OF.FILTER_ROWS; ++row)
@@ -223,8 +227,9 @@ struct Products {
                             warp_mma_fp16(sums[row * GROUPS + j], words, pair);
                         }
                     }
-                if (of_slot == STEPS_OF_SLOT - 1 || step == last - 1) stream.give_back();
-                if (step + STEPS_LOADED < last) load(x, corners, step + STEPS_LOADED, inputs[i]);
+                if (of_slot == STEPS_OF_SLOT - 1 || step == STEPS - 1) stream.give_back();
+                const int later = step_of(stream.warp, first + i + STEPS_LOADED);
+                if (later < STEPS) load(x, corners, later, inputs[i]);
             }
         }
     }
@@ -284,18 +289,22 @@ constexpr int first_linear()
 constexpr int LINEAR = first_linear();
 
 // PREFETCHES lines for each lane, of what its warp's ring will bring of the block's first tile of the first linear
-// layer.
+// layer after the slots are full.
 template <int s>
 __device__ __forceinline__ void prefetch_linear(const Stream& stream)
 {
+    constexpr int LINES = SLOT_BYTES / LINE;
     if constexpr (s < LINEAR && LINEAR < COUNT) {
-        size_t at, end;
-        if (blockIdx.x < SOURCES[LINEAR].tiles) {
-            stream.bytes_of(SOURCES[LINEAR], blockIdx.x, at, end);
-            at += (s * PREFETCHES * WARP + threadIdx.x % WARP) * LINE;
+        const Source& source = SOURCES[LINEAR];
+        if (blockIdx.x >= source.tiles) return;
+        const size_t begin = stream.begin_of(source, blockIdx.x);
+        const size_t end = begin + (size_t)source.steps * source.step_bytes;
 #pragma unroll
-            for (int i = 0; i < PREFETCHES; ++i)
-                if (at + i * WARP * LINE < end) prefetch_into_l2(stream.weights + at + i * WARP * LINE);
+        for (int i = 0; i < PREFETCHES; ++i) {
+            const int line = (s * PREFETCHES + i) * WARP + threadIdx.x % WARP;
+            const size_t slot = (size_t)(SLOTS + line / LINES) * WARPS + stream.warp;
+            const size_t at = begin + slot * SLOT_BYTES + line % LINES * LINE;
+            if (at < end) prefetch_into_l2(stream.weights + at);
         }
     }
 }
@@ -344,15 +353,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                unsigned* counters,                 // [COUNT]
                unsigned long long* times)          // [gridDim.x][COUNT + 1]
 {
-    DYNAMIC_SHARED(char, shared);
-    char* const ring = shared;  // [WARPS][SLOTS][SLOT_BYTES]
-    Mbarrier* const arrivals = reinterpret_cast<Mbarrier*>(shared + RING_BYTES);  // [WARPS][SLOTS]
+    DYNAMIC_SHARED(char, shared);  // the rings of the warps, then what a stage needs
     const int warp = warp_uniform(threadIdx.x / WARP);
-    if (threadIdx.x < WARPS * SLOTS) mbarrier_init(arrivals + threadIdx.x, 1);
-    mbarrier_init_fence();
-    __syncthreads();  // the barriers are initialised
-    Stream stream(weights, ring + warp * SLOTS * SLOT_BYTES, arrivals + warp * SLOTS, warp);
-    const Arguments all{x, weights, biases, y, activations, counters, times, shared + RING_BYTES + BARRIER_BYTES};
+    Stream stream(weights, shared + warp * SLOTS * SLOT_BYTES, warp);
+    const Arguments all{x, weights, biases, y, activations, counters, times, shared + RING_BYTES};
     run_stages(all, stream, std::make_integer_sequence<int, COUNT>());
     if (threadIdx.x != 0) return;
     times[blockIdx.x * (COUNT + 1) + COUNT] = nanoseconds();
@@ -360,5 +364,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
 }
 
-static_assert(WARPS * SLOTS <= THREADS, "a thread initialises a barrier");
-ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + BARRIER_BYTES + LADDER_WORK_BYTES);
+ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + LADDER_WORK_BYTES);

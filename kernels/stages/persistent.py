@@ -204,8 +204,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     }
 
     def shared(p: Problem) -> int:
-        barriers = ceil(WARPS * p["SLOTS"] * 8 / LINE) * LINE
-        return WARPS * p["SLOTS"] * SLOT_BYTES + barriers + work
+        return WARPS * p["SLOTS"] * SLOT_BYTES + work
 
     def grid(p: Problem) -> Dims:
         return blocks, 1, 1

@@ -131,7 +131,7 @@ def test_a_block_has_no_hazard():
 
 HAZARDS = {
     "a slot is filled while lanes read it": ("__syncwarp();  // every lane has read its weights", ""),
-    "weights are read before they arrive": ("mbarrier_wait(&arrivals[taken], parity);", ""),
+    "weights are read before they arrive": ("copy_async_wait_group<SLOTS - 1>();", ""),
     "sums are overwritten": ("__syncthreads();  // no thread still reads `partial` or `outputs`", ""),
     "rows of the image are not complete": ("__syncthreads();  // the rows are in `image`", ""),
     "a tile is not complete": ("__syncthreads();  // the tile is in `outputs`", ""),
