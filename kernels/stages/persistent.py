@@ -10,6 +10,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
+NAME = "persistent-half"
 MOST = 12  # stages
 ROWS, PIXELS, DEPTH = 16, 8, 32  # of a product
 WARPS, WARP = 16, 32
@@ -218,8 +219,8 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         cooperative=True,
     )
     return Rung(
-        "persistent-half",
-        "persistent-half",
+        NAME,
+        NAME,
         "all stages in one kernel, weights streamed ahead of them",
         family="stages",
         parent=None,

@@ -4,7 +4,8 @@
 // Needs: SLOTS, a constant; network.cuh.
 //
 // Weights depend on nothing that the network computes, so their copies (cp.async) run ahead of the products, also while the block
-// waits for others: as far as there are slots.  A warp fills the slot that it has just used, and waits for no other.
+// waits for others: as far as there are slots.  A warp fills the slot that it has just used, and a lane copies
+// what it multiplies itself, so no other thread need wait.
 #pragma once
 #include "../arch/ampere.cuh"
 #include "network.cuh"
@@ -92,14 +93,12 @@ struct Stream {
     __device__ __forceinline__ const char* take()
     {
         copy_async_wait_group<SLOTS - 1>();
-        __syncwarp();  // every lane's copies are complete
         return slots + taken * SLOT_BYTES;
     }
 
     // Gives the slot back.
     __device__ __forceinline__ void give_back()
     {
-        __syncwarp();  // every lane has read its weights
         fill();
         taken = taken + 1 == SLOTS ? 0 : taken + 1;
     }
