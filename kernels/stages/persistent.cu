@@ -1,7 +1,7 @@
 // persistent: a network of convolutions, poolings and linear layers as one kernel, for one image.
 //
-// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by cp.async into a
-// ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
+// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by cp.async into
+// a ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
 // Read next: stages/network.cuh, stages/weight_stream.cuh.
 // Run: alexconv run --network alexnet-torchvision --precision fp16 --schedule persistent --N 1
 //
@@ -78,6 +78,7 @@ struct FewChannels {
     static constexpr Stage OF = STAGES[s];
     static constexpr int QUAD = 4, QUADS = quotient_up(OF.S * OF.C, QUAD);  // values of a lane; of a filter's row
     static constexpr int STEPS = quotient_up(OF.R * QUADS, LANES_OF_PIXEL);
+    static constexpr int OF_WARP = quotient_up(OF.PIXEL_GROUPS, WARPS);  // groups of pixels
     static constexpr int IN_ROWS = (Tiles::HEIGHT - 1) * OF.U + OF.R;
     static constexpr int PITCH = quotient_up(((OF.F - 1) * OF.U) * OF.C + QUADS * QUAD, QUAD) * QUAD;
     static constexpr int IMAGE_BYTES = quotient_up(IN_ROWS * PITCH * int(sizeof(Half)), LINE) * LINE;
@@ -107,50 +108,69 @@ struct FewChannels {
         }
     }
 
-    static __device__ __forceinline__ void run(const Half* __restrict__ x,            // [H][W][C]
-                                               const char* __restrict__ weights,      // of all stages
-                                               const Half* __restrict__ biases,       // likewise
-                                               Half* y,                               // [POOLED_E][POOLED_F][M]
-                                               char* work)
+    // A quad of a window; zero beyond its last row, and in a row beyond the window, where other pixels follow, which
+    // may be infinite.
+    static __device__ __forceinline__ uint2 quad_of(const Half* window, int q)
+    {
+        constexpr int REST = OF.S * OF.C % QUAD;
+        const int row = q / QUADS, quad = q % QUADS;
+        uint2 values = make_uint2(0, 0);
+        if (row < OF.R) values = *reinterpret_cast<const uint2*>(window + row * PITCH + quad * QUAD);
+        if (REST && quad == QUADS - 1) {
+            values.x &= REST == 1 ? 0xffffu : 0xffffffffu;
+            values.y &= REST < 3 ? 0u : 0xffffu;
+        }
+        return values;
+    }
+
+    static __device__ __forceinline__ void run(const Half* __restrict__ x,        // [H][W][C]
+                                               const char* __restrict__ weights,  // of all stages
+                                               const Half* __restrict__ biases,   // likewise
+                                               Half* y,                           // [POOLED_E][POOLED_F][M]
+                                               Stream& stream, char* work)
     {
         Half* const image = reinterpret_cast<Half*>(work);                  // [IN_ROWS][PITCH]
         Half* const outputs = reinterpret_cast<Half*>(work + IMAGE_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
+        if (blockIdx.x >= Tiles::TILES) stream.begin();
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
             const uint4* const fragments = reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS +
                                            tile.filter / ROWS * STEPS * WARP + lane;  // [STEPS][FILTER_ROWS], of a lane
             load_rows(tile, x, image);
+            if (number == blockIdx.x) stream.begin();  // after the loads that the first stage waits for
             __syncthreads();  // the rows are in `image`
-            for (int group = warp; group < OF.PIXEL_GROUPS; group += WARPS) {
-                const int n = min(group * PIXELS + lane / LANES_OF_PIXEL, Tiles::WIDTH * Tiles::HEIGHT - 1);
-                const Half* const window = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
-                float sums[OF.FILTER_ROWS][FLOATS] = {};
+            const Half* windows[OF_WARP];
+#pragma unroll
+            for (int g = 0; g < OF_WARP; ++g) {
+                const int pixel = (g * WARPS + warp) * PIXELS + lane / LANES_OF_PIXEL;
+                const int n = min(pixel, Tiles::WIDTH * Tiles::HEIGHT - 1);
+                windows[g] = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
+            }
+            float sums[OF_WARP * OF.FILTER_ROWS][FLOATS] = {};
 #pragma unroll 5
-                for (int step = 0; step < STEPS; ++step) {
-                    const int q = step * LANES_OF_PIXEL + t, row = q / QUADS, quad = q % QUADS;
-                    uint2 b = make_uint2(0, 0);
-                    if (row < OF.R) b = *reinterpret_cast<const uint2*>(window + row * PITCH + quad * QUAD);
-                    // Beyond the window other pixels follow, which may be infinite.
-                    constexpr int REST = OF.S * OF.C % QUAD;
-                    if (REST && quad == QUADS - 1) {
-                        b.x &= REST == 1 ? 0xffffu : 0xffffffffu;
-                        b.y &= REST < 3 ? 0u : 0xffffu;
-                    }
+            for (int step = 0; step < STEPS; ++step) {
+                uint4 a[OF.FILTER_ROWS];
+#pragma unroll
+                for (int i = 0; i < OF.FILTER_ROWS; ++i) a[i] = __ldg(fragments + (step * OF.FILTER_ROWS + i) * WARP);
+#pragma unroll
+                for (int g = 0; g < OF_WARP; ++g) {
+                    const uint2 b = quad_of(windows[g], step * LANES_OF_PIXEL + t);
                     const unsigned pair[2] = {b.x, b.y};
 #pragma unroll
                     for (int i = 0; i < OF.FILTER_ROWS; ++i) {
-                        const uint4 a = __ldg(fragments + (step * OF.FILTER_ROWS + i) * WARP);
-                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
-                        warp_mma_fp16(sums[i], words, pair);
+                        const unsigned words[4] = {a[i].x, a[i].y, a[i].z, a[i].w};
+                        warp_mma_fp16(sums[g * OF.FILTER_ROWS + i], words, pair);
                     }
                 }
+            }
 #pragma unroll
-                for (int i = 0; i < OF.FILTER_ROWS * FLOATS; ++i) {
-                    const int filter = i / FLOATS * ROWS + filter_of(lane, i % FLOATS);
+            for (int i = 0; i < OF_WARP * OF.FILTER_ROWS * FLOATS; ++i) {
+                const int product = i / FLOATS, group = product / OF.FILTER_ROWS * WARPS + warp;
+                const int filter = product % OF.FILTER_ROWS * ROWS + filter_of(lane, i % FLOATS);
+                if (group < OF.PIXEL_GROUPS)
                     outputs[(group * PIXELS + pixel_of(lane, i % FLOATS)) * Tiles::TILE_FILTERS + filter] =
-                        activated<s>(sums[i / FLOATS][i % FLOATS], biases, tile.filter + filter);
-                }
+                        activated<s>(sums[product][i % FLOATS], biases, tile.filter + filter);
             }
             __syncthreads();  // the tile is in `outputs`
             store_pooled<s>(tile, outputs, y);
@@ -330,7 +350,7 @@ __device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
     prefetch_linear<s>(stream);
     Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
     if constexpr (Tiling<s>::FEW_CHANNELS)
-        FewChannels<s>::run(all.x, all.weights, all.biases, y, all.work);
+        FewChannels<s>::run(all.x, all.weights, all.biases, y, stream, all.work);
     else
         Products<s>::run(all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT, all.biases, y, stream, all.work);
     __syncthreads();  // all outputs of the block's tiles are stored

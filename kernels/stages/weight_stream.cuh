@@ -3,8 +3,8 @@
 // Gives: Stream; SLOT_BYTES; steps_of.
 // Needs: SLOTS, a constant; network.cuh.
 //
-// Weights depend on nothing that the network computes, so their copies (cp.async) run ahead of the products, also while the block
-// waits for others: as far as there are slots.  A warp fills the slot that it has just used, and a lane copies
+// Weights depend on nothing that the network computes, so their copies (cp.async) run ahead of the products, also while
+// the block waits for others: as far as there are slots.  A warp fills the slot that it has just used, and a lane copies
 // what it multiplies itself, so no other thread need wait.
 #pragma once
 #include "../arch/ampere.cuh"
@@ -48,6 +48,11 @@ struct Stream {
         : weights(weights), slots(slots), warp(warp)
     {
         next_tile();
+    }
+
+    // Fills all slots, once.
+    __device__ __forceinline__ void begin()
+    {
         for (int slot = 0; slot < SLOTS; ++slot) fill();
     }
 
