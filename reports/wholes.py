@@ -105,6 +105,20 @@ def stage_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     yield "the whole", None, whole[0], None, None, whole[1], None
 
 
+TIMELINE_COLUMNS = "stage", "begins, µs", "takes", "MB", "TB/s"
+
+
+def timeline_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each stage of the persistent kernel, from its own clock: it begins when the last block begins it."""
+    for record in of(records, ONE):
+        for place, stage in enumerate(record["stages"] if "timeline" in record else ()):
+            begin, end = record["timeline"][place : place + 2]
+            yield stage["stage"], begin, end - begin, stage["bytes"] / 1e6, stage["bytes"] / (end - begin) / 1e6
+        if "timeline" in record:
+            yield "the kernel", None, record["timeline"][-1], None, None
+            yield "launched and waited for", None, us(record), None, None
+
+
 PEER_COLUMNS = (
     "network",
     "class",
@@ -160,10 +174,15 @@ def millijoules(record: Record) -> float | None:
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables, one for each file: what is compared was measured on one card."""
-    blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-peers": []}
+    blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-timeline": [], "whole-peers": []}
     for file in files:
         networks, records = networks_in([file])
-        tables = (SCHEDULE_COLUMNS, schedule_rows), (STAGE_COLUMNS, stage_rows), (PEER_COLUMNS, peer_rows)
+        tables = (
+            (SCHEDULE_COLUMNS, schedule_rows),
+            (STAGE_COLUMNS, stage_rows),
+            (TIMELINE_COLUMNS, timeline_rows),
+            (PEER_COLUMNS, peer_rows),
+        )
         for (columns, rows_of), block in zip(tables, blocks.values(), strict=True):
             if rows := list(rows_of(networks)):
                 block += ["\n".join([*markdown_table(columns, rows), "", source(records, networks, [file])])]

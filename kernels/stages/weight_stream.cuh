@@ -4,8 +4,8 @@
 // Needs: SLOTS, a constant; network.cuh.
 //
 // Weights depend on nothing that the network computes, so their copies (cp.async) run ahead of the products, also while
-// the block waits for others: as far as there are slots.  A warp fills the slot that it has just used, and a lane copies
-// what it multiplies itself, so no other thread need wait.
+// the block waits for others: as far as there are slots.  A warp fills the slot that it has just used, a lane copies
+// what it multiplies itself, and no other thread need wait.
 #pragma once
 #include "../arch/ampere.cuh"
 #include "network.cuh"

@@ -17,6 +17,7 @@ def written(path: Path, *points: tuple[str, int, str, float], stages: bool = Fal
             stage["samples"] = {"kernel": [us / 2e3] * 6}
         samples = {"kernel": [us / 1e3] * 6, "latency": [us / 500] * 6}
         more = {} if "-" in rungs else {"sustained": {"joules_per_run": 0.02}}
+        more |= {"timeline": [0.5, 2.5]} if schedule == "persistent" else {}
         file.header("network", {"axes": axes, "status": "ok", "stages": [stage], "samples": samples, **more, **headers})
     return path
 
@@ -39,6 +40,13 @@ def test_schedules_are_compared_with_the_one_before_and_networks_with_the_fastes
     assert "| conv1 | `mma-half` | 40.00 | 0.075" in parts["whole-stages"]
     assert "| 128 | dependent | auto | 10,240 | – | – | – | – | – | – | 12,500 | 0.1562 | – |" in parts["whole-peers"]
     assert "made.jsonl" in parts["whole-peers"]
+    assert parts["whole-timeline"] == wholes.NOT_MEASURED
+    parts = wholes.parts([written(tmp_path / "whole.jsonl", ("persistent", 1, "auto", 4.0))])
+    assert parts["whole-timeline"].splitlines()[2:5] == [
+        "| conv1 | 0.5000 | 2.000 | 3.000 | 1.500 |",
+        "| the kernel | – | 2.500 | – | – |",
+        "| launched and waited for | – | 4.000 | – | – |",
+    ]
 
 
 def test_nothing_is_shown_of_what_was_not_timed(tmp_path):
