@@ -18,7 +18,6 @@
 // A block computes every gridDim.x-th tile of each stage, a warp a WARPS-th of the depth, in the first stage some
 // pixels.
 #include "../arch/ampere.cuh"
-#include "../arch/prefetch.cuh"
 #include "../arch/resident_blocks.cuh"
 #include "values.cuh"
 #include "weight_stream.cuh"
@@ -40,14 +39,22 @@ __device__ __forceinline__ int pixel_of(int lane, int i)
     return lane % LANES_OF_PIXEL * 2 + i % 2;
 }
 
-// Bias and ReLU of a stage's sum.
-template <int s>
-__device__ __forceinline__ Half activated(float sum, const Half* __restrict__ biases,  // of all stages
-                                          int m)
+// Bias and ReLU of a filter's sum.
+__device__ __forceinline__ Half activated(float sum, const Half* __restrict__ biases,  // [M]
+                                          int m, bool relu)
 {
-    constexpr Stage OF = STAGES[s];
-    if (m < OF.M) sum += float(biases[OF.BIASES + m]);
-    return Half(OF.RELU && sum < 0 ? 0.0f : sum);
+    sum += float(biases[m]);
+    return Half(relu && sum < 0 ? 0.0f : sum);
+}
+
+// The sum of what the warps have left at a place, in their order.
+template <int PITCH>
+__device__ __forceinline__ float sum_of_warps(const float* partial)  // [WARPS][PITCH]
+{
+    float sum = 0;
+#pragma unroll 8
+    for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp * PITCH];
+    return sum;
 }
 
 // The largest value of each window, of a tile in shared memory.
@@ -170,7 +177,8 @@ struct FewChannels {
                 const int filter = product % OF.FILTER_ROWS * ROWS + filter_of(lane, i % FLOATS);
                 if (group < OF.PIXEL_GROUPS)
                     outputs[(group * PIXELS + pixel_of(lane, i % FLOATS)) * Tiles::TILE_FILTERS + filter] =
-                        activated<s>(sums[product][i % FLOATS], biases, tile.filter + filter);
+                        activated(sums[product][i % FLOATS], biases + OF.BIASES, min(tile.filter + filter, OF.M - 1),
+                                  OF.RELU);
             }
             __syncthreads();  // the tile is in `outputs`
             store_pooled<s>(tile, outputs, y);
@@ -178,7 +186,7 @@ struct FewChannels {
     }
 };
 
-// ---- The other stages -----------------------------------------------------------------------------------------------
+// ---- Convolutions ---------------------------------------------------------------------------------------------------
 
 template <int s>
 struct Products {
@@ -186,8 +194,8 @@ struct Products {
     static constexpr Stage OF = STAGES[s];
     static constexpr int STEPS = steps_of(s), CHANNEL_STEPS = OF.C / DEPTH, GROUPS = OF.PIXEL_GROUPS;
     static constexpr int STEPS_OF_SLOT = SLOT_BYTES / (OF.FILTER_ROWS * FRAGMENT_BYTES);
-    static constexpr int STEPS_LOADED = LOADED / GROUPS > 0 ? LOADED / GROUPS : 1;  // whose inputs are under way
-    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;                                 // products of a step
+    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;  // products of a step
+    static constexpr bool AHEAD = GROUPS <= LOADED;      // whether a step's inputs are loaded in the step before
     static_assert(STEPS_OF_SLOT >= 1, "a slot has whole steps");
 
     // The inputs of a step, 8 channels of a lane's pixel in each group: zero outside the plane.
@@ -200,7 +208,7 @@ struct Products {
         for (int i = 0; i < GROUPS; ++i) {
             const int h = corners[i].x + r, w = corners[i].y + column;
             inputs[i] = make_uint4(0, 0, 0, 0);
-            if (h >= 0 && h < OF.H && w >= 0 && w < OF.W)
+            if (unsigned(h) < OF.H && unsigned(w) < OF.W)
                 inputs[i] = *reinterpret_cast<const uint4*>(x + ((h * OF.W + w) * OF.C + c));
         }
     }
@@ -223,34 +231,34 @@ struct Products {
             // A pixel that is none has no input: its sums are zero.
             corners[i] = make_int2(pixel.x < OF.E ? pixel.x * OF.U - OF.TOP : OF.H, pixel.y * OF.U - OF.LEFT);
         }
-        uint4 inputs[STEPS_LOADED][GROUPS];
-#pragma unroll
-        for (int i = 0; i < STEPS_LOADED; ++i)
-            if (step_of(stream.warp, i) < STEPS) load(x, corners, step_of(stream.warp, i), inputs[i]);
+        uint4 inputs[GROUPS], later[GROUPS];
+        if (AHEAD && step_of(stream.warp, 0) < STEPS) load(x, corners, step_of(stream.warp, 0), later);
         const uint4* fragments = nullptr;
-        for (int first = 0; step_of(stream.warp, first) < STEPS; first += STEPS_LOADED) {
+#pragma unroll 1
+        for (int j = 0, step; (step = step_of(stream.warp, j)) < STEPS; ++j) {
+            const int of_slot = j % STEPS_OF_SLOT;
+            if constexpr (AHEAD) {
 #pragma unroll
-            for (int i = 0; i < STEPS_LOADED; ++i) {
-                const int step = step_of(stream.warp, first + i), of_slot = (first + i) % STEPS_OF_SLOT;
-                if (step >= STEPS) break;
-                if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
-#pragma unroll
-                for (int row = 0; row < OF.FILTER_ROWS; ++row)
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const uint4 a = fragments[((of_slot * OF.FILTER_ROWS + row) * 2 + half) * WARP];
-                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
-#pragma unroll
-                        for (int j = 0; j < GROUPS; ++j) {
-                            const uint4& b = inputs[i][j];
-                            const unsigned pair[2] = {half ? b.z : b.x, half ? b.w : b.y};
-                            warp_mma_fp16(sums[row * GROUPS + j], words, pair);
-                        }
-                    }
-                if (of_slot == STEPS_OF_SLOT - 1 || step == STEPS - 1) stream.give_back();
-                const int later = step_of(stream.warp, first + i + STEPS_LOADED);
-                if (later < STEPS) load(x, corners, later, inputs[i]);
+                for (int i = 0; i < GROUPS; ++i) inputs[i] = later[i];
+                if (step_of(stream.warp, j + 1) < STEPS) load(x, corners, step_of(stream.warp, j + 1), later);
+            } else {
+                load(x, corners, step, inputs);
             }
+            if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
+#pragma unroll
+            for (int row = 0; row < OF.FILTER_ROWS; ++row)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const uint4 a = fragments[((of_slot * OF.FILTER_ROWS + row) * 2 + half) * WARP];
+                    const unsigned words[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+                    for (int i = 0; i < GROUPS; ++i) {
+                        const uint4& b = inputs[i];
+                        const unsigned pair[2] = {half ? b.z : b.x, half ? b.w : b.y};
+                        warp_mma_fp16(sums[row * GROUPS + i], words, pair);
+                    }
+                }
+            if (of_slot == STEPS_OF_SLOT - 1 || step == STEPS - 1) stream.give_back();
         }
     }
 
@@ -262,6 +270,7 @@ struct Products {
         float* const partial = reinterpret_cast<float*>(work);                // [WARPS][THREADS]
         Half* const outputs = reinterpret_cast<Half*>(work + PARTIAL_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
         const int lane = threadIdx.x % WARP, mine = threadIdx.x / TILE_FLOATS, i = threadIdx.x / WARP % FLOATS;
+#pragma unroll 1
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
             float sums[ALL][FLOATS] = {};
@@ -276,12 +285,10 @@ struct Products {
                 __syncthreads();  // the sums of all warps are in `partial`
                 const int product = first + mine;
                 if (product >= ALL) continue;
-                float sum = 0;
-#pragma unroll
-                for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp * THREADS + threadIdx.x];
+                const float sum = sum_of_warps<THREADS>(partial + threadIdx.x);
                 const int filter = product / GROUPS * ROWS + filter_of(lane, i), m = tile.filter + filter;
                 const int n = product % GROUPS * PIXELS + pixel_of(lane, i);
-                const Half value = activated<s>(sum, biases, m);
+                const Half value = activated(sum, biases + OF.BIASES, m < OF.M ? m : 0, OF.RELU);
                 if constexpr (Tiles::POOLS) {
                     outputs[n * Tiles::TILE_FILTERS + filter] = value;
                 } else {
@@ -297,37 +304,76 @@ struct Products {
     }
 };
 
-// ---- All stages -----------------------------------------------------------------------------------------------------
+// ---- Linear layers --------------------------------------------------------------------------------------------------
 
-// The first linear layer, whose weights are prefetched while the stages before it run.
-constexpr int first_linear()
+struct Layer {
+    int steps, M, biases, relu, tiles, output;
+};
+constexpr Layer layer_of(int s)
 {
-    int s = 0;
-    while (s < COUNT && STAGES[s].H * STAGES[s].W > 1) ++s;
-    return s;
+    const Stage of = STAGES[s];
+    return {steps_of(s), of.M, of.BIASES, of.RELU, quotient_up(of.M, ROWS), of.OUTPUT};
 }
-constexpr int LINEAR = first_linear();
+__constant__ Layer LAYERS[MOST] = {layer_of(0), layer_of(1), layer_of(2), layer_of(3), layer_of(4),  layer_of(5),
+                                   layer_of(6), layer_of(7), layer_of(8), layer_of(9), layer_of(10), layer_of(11)};
 
-// PREFETCHES lines for each lane, of what its warp's ring will bring of the block's first tile of the first linear
-// layer after the slots are full.
-template <int s>
-__device__ __forceinline__ void prefetch_linear(const Stream& stream)
+// One code for all of them: what a multiprocessor has not run yet has to be fetched from memory.  A tile is ROWS
+// filters; of a product's pixels only the first counts.
+__device__ __forceinline__ void run_linear(const Layer& layer, const Half* x,  // [C]
+                                           const Half* __restrict__ biases,    // of all stages
+                                           Half* y,                            // [M]
+                                           Stream& stream, char* work)
 {
-    constexpr int LINES = SLOT_BYTES / LINE;
-    if constexpr (s < LINEAR && LINEAR < COUNT) {
-        const Source& source = SOURCES[LINEAR];
-        if (blockIdx.x >= source.tiles) return;
-        const size_t begin = stream.begin_of(source, blockIdx.x);
-        const size_t end = begin + (size_t)source.steps * source.step_bytes;
+    constexpr int STEPS_OF_SLOT = SLOT_BYTES / FRAGMENT_BYTES, SLOT_CHANNELS = STEPS_OF_SLOT * DEPTH;
+    float* const partial = reinterpret_cast<float*>(work);  // [WARPS][ROWS]
+    const int lane = threadIdx.x % WARP;
+    const Half* const mine = x + lane % LANES_OF_PIXEL * (DEPTH / LANES_OF_PIXEL);
+    const int slots = (layer.steps + STEPS_OF_SLOT - 1) / STEPS_OF_SLOT;
+    const auto load = [&](int slot, uint4(&inputs)[STEPS_OF_SLOT]) {
 #pragma unroll
-        for (int i = 0; i < PREFETCHES; ++i) {
-            const int line = (s * PREFETCHES + i) * WARP + threadIdx.x % WARP;
-            const size_t slot = (size_t)(SLOTS + line / LINES) * WARPS + stream.warp;
-            const size_t at = begin + slot * SLOT_BYTES + line % LINES * LINE;
-            if (at < end) prefetch_into_l2(stream.weights + at);
+        for (int i = 0; i < STEPS_OF_SLOT; ++i)
+            if (slot * STEPS_OF_SLOT + i < layer.steps)
+                inputs[i] = *reinterpret_cast<const uint4*>(mine + slot * SLOT_CHANNELS + i * DEPTH);
+            else
+                inputs[i] = make_uint4(0, 0, 0, 0);
+    };
+#pragma unroll 1
+    for (int tile = blockIdx.x; tile < layer.tiles; tile += gridDim.x) {
+        float sums[FLOATS] = {};
+        uint4 inputs[STEPS_OF_SLOT], later[STEPS_OF_SLOT];
+        if (stream.warp < slots) load(stream.warp, later);
+#pragma unroll 1
+        for (int slot = stream.warp; slot < slots; slot += WARPS) {
+#pragma unroll
+            for (int i = 0; i < STEPS_OF_SLOT; ++i) inputs[i] = later[i];
+            if (slot + WARPS < slots) load(slot + WARPS, later);
+            const uint4* const fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
+#pragma unroll
+            for (int i = 0; i < STEPS_OF_SLOT; ++i) {
+                if (slot * STEPS_OF_SLOT + i >= layer.steps) break;  // the slot has no such weights
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const uint4 a = fragments[(i * 2 + half) * WARP];
+                    const unsigned words[4] = {a.x, a.y, a.z, a.w};
+                    const unsigned pair[2] = {half ? inputs[i].z : inputs[i].x, half ? inputs[i].w : inputs[i].y};
+                    warp_mma_fp16(sums, words, pair);
+                }
+            }
+            stream.give_back();
         }
+        __syncthreads();  // no thread still reads `partial`
+        if (pixel_of(lane, 0) == 0) {
+            partial[stream.warp * ROWS + filter_of(lane, 0)] = sums[0];
+            partial[stream.warp * ROWS + filter_of(lane, 2)] = sums[2];
+        }
+        __syncthreads();  // the sums of all warps are in `partial`
+        const int m = tile * ROWS + threadIdx.x;
+        if (threadIdx.x < ROWS && m < layer.M)
+            y[m] = activated(sum_of_warps<ROWS>(partial + threadIdx.x), biases + layer.biases, m, layer.relu);
     }
 }
+
+// ---- All stages -----------------------------------------------------------------------------------------------------
 
 struct Arguments {
     const Half* x;
@@ -339,23 +385,33 @@ struct Arguments {
     char* work;
 };
 
+// Waits for the stage before.
+__device__ __forceinline__ void begin_stage(const Arguments& all, int s, int tiles_before)
+{
+    if (threadIdx.x == 0) {
+        if (s > 0) wait_for_arrivals(all.counters + s - 1, tiles_before);
+        all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
+    }
+    __syncthreads();  // the stage before is complete
+}
+
+__device__ __forceinline__ void end_stage(const Arguments& all, int s, int tiles)
+{
+    __syncthreads();  // all outputs of the block's tiles are stored
+    if (threadIdx.x == 0)
+        for (int number = blockIdx.x; number < tiles; number += gridDim.x) arrive_at(all.counters + s);
+}
+
 template <int s>
 __device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
 {
-    if constexpr (s > 0) {
-        if (threadIdx.x == 0) wait_for_arrivals(all.counters + s - 1, Tiling<s - 1>::TILES);
-        __syncthreads();  // the stage before is complete
-    }
-    if (threadIdx.x == 0) all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
-    prefetch_linear<s>(stream);
+    begin_stage(all, s, Tiling<(s > 0 ? s - 1 : 0)>::TILES);
     Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
-    if constexpr (Tiling<s>::FEW_CHANNELS)
+    if constexpr (s == 0)
         FewChannels<s>::run(all.x, all.weights, all.biases, y, stream, all.work);
     else
-        Products<s>::run(all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT, all.biases, y, stream, all.work);
-    __syncthreads();  // all outputs of the block's tiles are stored
-    if (s + 1 < COUNT && threadIdx.x == 0)
-        for (int number = blockIdx.x; number < Tiling<s>::TILES; number += gridDim.x) arrive_at(all.counters + s);
+        Products<s>::run(all.activations + STAGES[s - 1].OUTPUT, all.biases, y, stream, all.work);
+    end_stage(all, s, Tiling<s>::TILES);
 }
 
 template <int... s>
@@ -370,18 +426,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                const Half* __restrict__ biases,    // of all stages
                Half* y,                            // [M]
                Half* activations,                  // outputs of all stages but the last
-               unsigned* counters,                 // [COUNT]
+               unsigned* counters,                 // [COUNT + 1]
                unsigned long long* times)          // [gridDim.x][COUNT + 1]
 {
     DYNAMIC_SHARED(char, shared);  // the rings of the warps, then what a stage needs
     const int warp = warp_uniform(threadIdx.x / WARP);
     Stream stream(weights, shared + warp * SLOTS * SLOT_BYTES, warp);
     const Arguments all{x, weights, biases, y, activations, counters, times, shared + RING_BYTES};
-    run_stages(all, stream, std::make_integer_sequence<int, COUNT>());
+    run_stages(all, stream, std::make_integer_sequence<int, LINEAR>());
+#pragma unroll 1
+    for (int s = LINEAR; s < COUNT; ++s) {
+        begin_stage(all, s, s == LINEAR ? Tiling<LINEAR - 1>::TILES : LAYERS[s - 1].tiles);
+        Half* const y = s + 1 < COUNT ? all.activations + LAYERS[s].output : all.y;
+        run_linear(LAYERS[s], all.activations + LAYERS[s - 1].output, all.biases, y, stream, all.work);
+        end_stage(all, s, LAYERS[s].tiles);
+    }
     if (threadIdx.x != 0) return;
     times[blockIdx.x * (COUNT + 1) + COUNT] = nanoseconds();
-    if (arrives_last(counters + COUNT - 1, gridDim.x))
-        for (int i = 0; i < COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
+    if (arrives_last(counters + COUNT, gridDim.x))
+        for (int i = 0; i <= COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
 }
 
 ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + LADDER_WORK_BYTES);
