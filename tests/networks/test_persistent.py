@@ -43,10 +43,10 @@ def test_the_command_checks_it(capsys):
     assert capsys.readouterr().out.split()[:3] == ["persistent-half", "correct", "ok"]
 
 
-WAIT = "if (threadIdx.x == 0) wait_for_arrivals(all.counters + s - 1, Tiling<s - 1>::TILES);"
+WAIT = "if (s > 0) wait_for_arrivals(all.counters + s - 1, tiles_before);"
 BUGS = {
     "no wait for the stage before": (AHEAD, WAIT, "", "conv2"),
-    "a wait for too few tiles": (AHEAD, "Tiling<s - 1>::TILES);", "Tiling<s - 1>::TILES / 2);", "conv2"),
+    "a wait for too few tiles": (AHEAD, "tiles_before);", "tiles_before / 2);", "conv2"),
     "other threads do not wait": (EAGER, "__syncthreads();  // the stage before is complete", "", "conv2"),
     "an arrival before all outputs are stored": (
         EAGER,
@@ -65,7 +65,7 @@ def test_a_missing_wait_is_found(bug, tmp_path):
 
 
 def test_blocks_that_wait_for_each_other_for_ever_are_a_deadlock(tmp_path):
-    change = partial(planted, right="Tiling<s - 1>::TILES);", wrong="Tiling<s - 1>::TILES + 1);", folder=tmp_path)
+    change = partial(planted, right="tiles_before);", wrong="tiles_before + 1);", folder=tmp_path)
     (problem,) = correct(change, "unoptimized", [AHEAD])
     assert re.search(r"deadlock: waits at persistent.cu:\d+ for arrivals of blocks that all wait", problem)
 
