@@ -1,7 +1,7 @@
 // The weights that a warp multiplies, in that order and through all stages, on their way into its shared memory.
 //
 // Gives: Stream; SLOT_BYTES; steps_of.
-// Needs: SLOTS, a constant; network.cuh.
+// Needs: SLOTS and STREAMED, constants; network.cuh; LADDER_PERSISTENT_THREADS.
 //
 // Weights depend on nothing that the network computes, so their copies (cp.async) run ahead of the products, also while
 // the block waits for others: as far as there are slots.  A warp fills the slot that it has just used, a lane copies
