@@ -1,41 +1,52 @@
 """The tables of docs/predict.md, from measured records and predictions."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import nan
 from pathlib import Path
 from statistics import fmean
 
-from alexconv.kernels.ladder import RUNGS
-from alexconv.predict.accuracy import Pair, pairs, picks, spearman, table
+from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS
+from alexconv.predict.accuracy import Pair, identity, pairs, picks, spearman, table
 from alexconv.predict.split import STUDY_FAMILIES
 from alexconv.records.compressed import files_in
-from alexconv.records.store import read
+from alexconv.records.store import Records, read
 from alexconv.shapes import WORKLOADS
 
 H100 = Path("h100", "main-job.jsonl")
+SECOND = "h100/blind.jsonl"  # points that were not measured on an H100 before they were predicted
 
 
 def known_pairs(results: Path) -> list[Pair]:
     """Measured points of a checkout's ``results`` with their predictions."""
-    return pairs(read(files_in(results, "h200-*.jsonl")), read([results / "predicted" / "h200.jsonl"]))
+    return pairs(measured_h200(results), read([results / "predicted" / "h200.jsonl"]))
+
+
+def measured_h200(results: Path) -> Records:
+    """The H200's records."""
+    return read(files_in(results, "h200-*.jsonl"))
 
 
 def parts(results: Path) -> dict[str, str]:
     """The page's tables by the names of their markers."""
     folder = results / "predicted"
     known = known_pairs(results)
-    blind = pairs(read([folder / "blind-measured.jsonl"]), read([folder / "blind.jsonl"]))
     h100 = pairs(read([results / H100]), read([folder / "h100-blind.jsonl"]))
+    again = h100_pairs(results)
+    second = pairs(read(files_in(results, SECOND)), read([folder / "h100-blind-2.jsonl"]), ALL_DIRECTIONS)
+    others = {"H100, blind": h100, "H100 since": again, "H100, blind again": second}
     tables = {
         "ladder": ladder(known),
-        "goals": goals(known, blind, h100),
+        "goals": goals(known, {name: chosen for name, chosen in others.items() if chosen}),
         "records": table(known),
-        "blind": table(blind),
         "misses": misses(known),
         "h100": table(h100),
         "h100-misses": misses(h100),
-        "h100-again": table(h100_pairs(results)),
+        "h100-again": table(again),
+        "h100-again-misses": misses(again),
+        "h200-again": improved(known, pairs(measured_h200(results), read([folder / "h200-again.jsonl"]))),
+        "second": table(second) if second else ["Not measured."],
+        "second-misses": misses(second) if second else [],
     }
     return {name: "\n".join(lines) for name, lines in tables.items()}
 
@@ -90,11 +101,12 @@ def band(chosen: Sequence[Pair]) -> tuple[float, float]:
     return ratios[round(0.05 * (len(ratios) - 1))], ratios[round(0.95 * (len(ratios) - 1))]
 
 
-def goals(known: Sequence[Pair], blind: Sequence[Pair], h100: Sequence[Pair]) -> Iterator[str]:
-    """Lines of the table of goals."""
-    yield "| goal | at most | reached, not held out | held out | blind | H100, blind |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    groups = _held(known, False), _held(known, True), blind, h100
+def goals(known: Sequence[Pair], others: Mapping[str, Sequence[Pair]]) -> Iterator[str]:
+    """Lines of the table of goals: an H200's points, and other sets of points by name."""
+    columns = ("goal", "at most", "H200, not held out", "H200, held out", *others)
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" + "|---:" * (len(columns) - 1) + "|"
+    groups = _held(known, False), _held(known, True), *others.values()
 
     def means(goal: str, limit: str, families: Sequence[str] = (), N: int | None = None) -> str:
         cells = []
@@ -117,9 +129,21 @@ def goals(known: Sequence[Pair], blind: Sequence[Pair], h100: Sequence[Pair]) ->
     yield means("N = 1, mean error %", "8", (), 1)
     counts = " | ".join("{} of {}".format(*picks(chosen)) for chosen in groups)
     yield f"| constants within 2 % of the best picked (at least) | 95 % | {counts} |"
-    ours, theirs = fmean(errors(known)), fmean(errors(blind))
-    on_h100 = fmean(errors(h100)) / ours if h100 else nan
-    yield f"| blind error over that of the records | 1.5 |  |  | {theirs / ours:.2f} | {on_h100:.2f} |"
+    times = [f"{fmean(errors(chosen)) / fmean(errors(known)):.2f}" if chosen else "-" for chosen in others.values()]
+    yield f"| error over that of the H200's points | 1.5 |  |  | {' | '.join(times)} |"
+
+
+def improved(before: Sequence[Pair], after: Sequence[Pair]) -> Iterator[str]:
+    """Lines of a table of the same points' errors before and after the model changed, by family."""
+    old = {identity(pair.point): pair for pair in before if pair.predicted is not None}
+    both = [(old[identity(pair.point)], pair) for pair in after if identity(pair.point) in old and pair.predicted]
+    yield "| family | points | mean error before, % | after, % | largest before, % | after, % |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for family in (*dict.fromkeys(pair.family for _, pair in both), None):
+        columns = zip(*(couple for couple in both if family in (None, couple[1].family)), strict=True)
+        first, second = (errors(column) for column in columns)
+        figures = f"{fmean(first):.1f} | {fmean(second):.1f} | {max(first):.0f} | {max(second):.0f}"
+        yield f"| {family or 'all'} | {len(first)} | {figures} |"
 
 
 def misses(known: Sequence[Pair]) -> Iterator[str]:

@@ -104,3 +104,13 @@ def test_the_band_is_that_of_the_points_that_are_not_held_out():
     below, above = page.band([pair for pair in known if not pair.held_out])
     assert H200["accuracy.below"] == pytest.approx(below, abs=0.006)
     assert H200["accuracy.above"] == pytest.approx(above, abs=0.006)
+
+
+def test_a_changed_model_is_compared_on_the_points_that_both_have():
+    def pair(layer, predicted):
+        point = {"workload": "alexnet", "layer": layer, "N": 1, "rung": "direct", "constants": {}}
+        return accuracy.Pair(point, "single", predicted, 1.0)
+
+    before, after = [pair(1, 1.5), pair(2, 1.1), pair(3, 3.0)], [pair(1, 1.25), pair(2, 1.0)]
+    rows = list(page.improved(before, after))
+    assert rows[2:] == ["| single | 2 | 30.0 | 12.5 | 50 | 25 |", "| all | 2 | 30.0 | 12.5 | 50 | 25 |"]
