@@ -113,8 +113,8 @@ def test_a_killed_worker_s_points_go_elsewhere_and_none_is_lost_or_doubled(share
         )
         killer.join()
         kills += 1
-        found = names(points_of(out))
-        bad += status != 0 or len(found) != POINTS or set(found.values()) != {1}
+        counts = names(points_of(out))
+        bad += status != 0 or len(counts) != POINTS or set(counts.values()) != {1}
         while len(processes(client)) < 4:  # until the killed worker is restarted
             time.sleep(0.05)
     assert kills == tries
@@ -128,17 +128,17 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
     words += ["--out", str(out)]
     assert run.main([*words, "--shards", "1,2,4", "--cluster", address]) == 0
     assert run.main([*words, "--shards", "1,3", "--host-memory", "100KiB"]) == 0
-    found = headers(out, SHARDS)
-    assert sorted(each["shards"] for each in found) == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert {len(each["parts"]) - each["shards"] for each in found} == {0}
-    assert {each["together"] for each in found if each["shards"] in (2, 4)} == {True}
-    assert max(part["blocks"] for each in found for part in each["parts"]) > 2
+    shards = headers(out, SHARDS)
+    assert sorted(each["shards"] for each in shards) == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert {len(each["parts"]) - each["shards"] for each in shards} == {0}
+    assert {each["together"] for each in shards if each["shards"] in (2, 4)} == {True}
+    assert max(part["blocks"] for each in shards for part in each["parts"]) > 2
     assert all(
-        part["block_bytes"] < part["peak_bytes"] for each in found for part in each["parts"] if part["blocks"] > 1
+        part["block_bytes"] < part["peak_bytes"] for each in shards for part in each["parts"] if part["blocks"] > 1
     )
     for rung in ("direct", "unroll-matmul"):
-        assert len({each["outputs"] for each in found if each["point"]["rung"] == rung}) == 1
-    (halves,) = (each for each in found if each["shards"] == 2 and each["point"]["rung"] == "direct")
+        assert len({each["outputs"] for each in shards if each["point"]["rung"] == rung}) == 1
+    (halves,) = (each for each in shards if each["shards"] == 2 and each["point"]["rung"] == "direct")
     assert [part["images"] for part in halves["parts"]] == [[0, 3], [3, 7]]
     assert len({part["worker"] for part in halves["parts"]}) == 2
 
@@ -192,14 +192,14 @@ def test_only_the_loopback_interface_is_listened_on(client):
             links.append(str(link.readlink()))
     sockets = {link[8:-1] for link in links if link.startswith("socket:[")}
     listening = "0A"
-    found = []
+    addresses = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *rest = line.split()
             if state == listening and rest[5] in sockets:
-                found.append(local.partition(":")[0])
-    assert len(found) >= 5, "a scheduler and four workers"
-    assert set(found) == {"0100007F"}, "127.0.0.1"
+                addresses.append(local.partition(":")[0])
+    assert len(addresses) >= 5, "a scheduler and four workers"
+    assert set(addresses) == {"0100007F"}, "127.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,10 @@ def test_workers_that_differ_only_by_card_are_of_one_kind():
 def test_nothing_is_unpickled():
     for module in [*ROOT.glob("alexconv/**/*.py"), *ROOT.glob("reports/*.py"), *ROOT.glob("cpu_reference/*.py")]:
         words = module.read_text()
-        found = [name for name in ("pickle", "cloudpickle", "marshal", "shelve", "dill") if f"import {name}" in words]
-        assert not found, module
+        serializers = [
+            name for name in ("pickle", "cloudpickle", "marshal", "shelve", "dill") if f"import {name}" in words
+        ]
+        assert not serializers, module
         assert "allow_pickle" not in words, module
 
 

@@ -74,12 +74,12 @@ def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung
         results = {}
         for pdl in (False, True):
             with cuda.gpu.recorded(partial(enqueue_chain, opened, pdl=pdl)) as launch:
-                found = []
+                outputs = []
                 for _ in range(20):
                     opened.outputs()  # restores the input
                     launch()
-                    found.append(opened.download().copy())
-            results[pdl] = found
+                    outputs.append(opened.download().copy())
+            results[pdl] = outputs
         assert np.isfinite(results[False][0]).all() and results[False][0].any()
         for each in (*results[False], *results[True]):
             np.testing.assert_array_equal(each, results[False][0])

@@ -217,15 +217,15 @@ def test_submissions_are_files_and_folders_and_no_links(tmp_path):
     (tmp_path / "anna.cu").write_text("text")
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert" / "mine.cu").write_text("text")
-    found = {each.name: each for each in grading.submissions(tmp_path)}
-    assert found.keys() == {*expected, "anna", "bert"}
-    assert found["bert"].read().text == "text"
+    submitted = {each.name: each for each in grading.submissions(tmp_path)}
+    assert submitted.keys() == {*expected, "anna", "bert"}
+    assert submitted["bert"].read().text == "text"
     for name, kind in expected.items():
         with pytest.raises(UsageError, match=kind.says):
-            found[name].read()
+            submitted[name].read()
     (tmp_path / "bert.cu").write_text("other text")
-    found = {each.name: each.read().text for each in grading.submissions(tmp_path) if each.name.startswith("bert")}
-    assert found == {"bert": "text", "bert.cu": "other text"}
+    texts = {each.name: each.read().text for each in grading.submissions(tmp_path) if each.name.startswith("bert")}
+    assert texts == {"bert": "text", "bert.cu": "other text"}
     with pytest.raises(UsageError, match="no folder"):
         grading.submissions(tmp_path / "nothing")
 
@@ -272,23 +272,23 @@ def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, 
     monkeypatch.setattr(grading, "missing_environment", lambda build: {})
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     grader = grading.Grader(MADE, BUBBLEWRAP, Path(), ())
-    (found,) = map(grader.grade, grading.submissions(tmp_path))
-    assert (found.outcome, found.total) == (grading.FAILED, 0)
-    assert len(found.feedback["file"]) == 1
-    assert "the grader failed" not in found.feedback["file"][0]
+    (result,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (result.outcome, result.total) == (grading.FAILED, 0)
+    assert len(result.feedback["file"]) == 1
+    assert "the grader failed" not in result.feedback["file"][0]
     monkeypatch.setattr(grading.Grader, "screened", lambda self, source: (source.text, []))
-    (found,) = map(grader.grade, grading.submissions(tmp_path))
-    assert (found.outcome, found.total, len(found.feedback["file"])) == (grading.FAILED, 0, 1)
+    (result,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (result.outcome, result.total, len(result.feedback["file"])) == (grading.FAILED, 0, 1)
     monkeypatch.setattr(grading.Grader, "launch_table", lambda self, source: [])  # the later steps
-    (found,) = map(grader.grade, grading.submissions(tmp_path))
-    assert (found.outcome, found.total) == (grading.GRADED, 0)
+    (result,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (result.outcome, result.total) == (grading.GRADED, 0)
 
 
 def test_a_failure_of_the_grader_affects_one_submission(tmp_path, monkeypatch):
     monkeypatch.setattr(grading.Grader, "screened", lambda self, source: 1 / 0)
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
-    (found,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
-    assert found.feedback["file"] == ["the grader failed: ZeroDivisionError: division by zero"]
+    (result,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
+    assert result.feedback["file"] == ["the grader failed: ZeroDivisionError: division by zero"]
 
 
 @pytest.mark.usefixtures("cache")
@@ -301,7 +301,7 @@ def test_what_is_out_of_reach_is_compiled_again(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("cache")
 def test_one_process_at_a_time_prepares_what_sandboxes_read(monkeypatch):
-    said, compiled = [], []
+    messages, compiled = [], []
 
     def run(words, **options):
         compiled.append(words[-1])
@@ -309,13 +309,13 @@ def test_one_process_at_a_time_prepares_what_sandboxes_read(monkeypatch):
 
     monkeypatch.setattr(grading, "subprocess", SimpleNamespace(run=run))
     monkeypatch.setattr(grading, "missing_environment", lambda build: {})
-    monkeypatch.setattr(grading, "print_to_stderr", said.append)
+    monkeypatch.setattr(grading, "print_to_stderr", messages.append)
     with ThreadPoolExecutor(1) as pool:
         with locked(cache_dir("sandbox"), print):
             prepared = pool.submit(grading.prepare)
-            while not said and not prepared.done():
+            while not messages and not prepared.done():
                 sleep(0.01)
-            assert (len(said), compiled) == (1, [])
+            assert (len(messages), compiled) == (1, [])
         assert prepared.result() == cache_dir("sandbox")
     assert sorted(compiled) == sorted(grading.BUILDS)
 
@@ -350,22 +350,24 @@ def whatever(asked, given):
 def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypatch):
     def run(self, words, given, *others):
         job = json.loads(given)
-        said = Ended(json.dumps({"said": [["launch k 1 1 1 1 1 1 0", "done"]] * len(job.get("asked", ()))}).encode(), 0)
-        return whatever(answer or said, given)
+        right = Ended(
+            json.dumps({"said": [["launch k 1 1 1 1 1 1 0", "done"]] * len(job.get("asked", ()))}).encode(), 0
+        )
+        return whatever(answer or right, given)
 
     monkeypatch.setattr(sandbox.Sandbox, "run", run)
     monkeypatch.setattr(grading, "missing_environment", lambda build: {})
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     grader = grading.Grader(replace(MADE, screen=False), BUBBLEWRAP, Path(), ())
-    (found,) = map(grader.grade, grading.submissions(tmp_path))
-    said = {re.sub(r"^hidden shape \d: ", "", line) for lines in found.feedback.values() for line in lines}
-    assert re.sub(r" \(order \d\)", "", "".join(said)).find("17") < 0
-    assert SECRET not in "".join(said)
+    (result,) = map(grader.grade, grading.submissions(tmp_path))
+    feedback = {re.sub(r"^hidden shape \d: ", "", line) for lines in result.feedback.values() for line in lines}
+    assert re.sub(r" \(order \d\)", "", "".join(feedback)).find("17") < 0
+    assert SECRET not in "".join(feedback)
     if answer:
-        assert said == {grading.UNRECORDED}
+        assert feedback == {grading.UNRECORDED}
     else:
         fixed = {EARLY, grading.HIDDEN_ONLY}
-        assert {re.sub(r" \(order \d\)", "", line) for line in said if not line.startswith("and ")} == fixed
+        assert {re.sub(r" \(order \d\)", "", line) for line in feedback if not line.startswith("and ")} == fixed
 
 
 def test_outputs_are_called_wrong_without_their_values():
@@ -381,10 +383,10 @@ def test_outputs_are_called_wrong_without_their_values():
 
 
 def test_feedback_is_short():
-    found = Grade("x")
-    found.say("races", [f"line {number} {'x' * 100_000}" for number in range(50)])
-    assert len(found.feedback["races"]) == grading.MOST_LINES + 1
-    assert max(map(len, found.feedback["races"])) == grading.LINE_LENGTH
+    result = Grade("x")
+    result.say("races", [f"line {number} {'x' * 100_000}" for number in range(50)])
+    assert len(result.feedback["races"]) == grading.MOST_LINES + 1
+    assert max(map(len, result.feedback["races"])) == grading.LINE_LENGTH
     assert grading.line_of("a\nb\x1b[31m\u202e" + "c" * 1000) == ("a b?[31m?" + "c" * 1000)[: grading.LINE_LENGTH]
 
 
@@ -437,9 +439,9 @@ def test_scores_that_cannot_be_written_are_one_line_before_anything_is_graded(pl
         monkeypatch.setattr(scores, "_write", read_only)
     words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / place), "--backend", "host"]
     assert grade.main(words) == 2
-    said = capsys.readouterr().err
-    assert "cannot write the scores into" in said
-    assert said.count("\n") == 1
+    messages = capsys.readouterr().err
+    assert "cannot write the scores into" in messages
+    assert messages.count("\n") == 1
 
 
 class Tags(HTMLParser):
@@ -536,9 +538,9 @@ def test_a_right_submission_beside_one_that_takes_all_it_can_keeps_its_points(tm
     if problem := sandbox.missing(BUBBLEWRAP):
         pytest.skip(problem)
     limits = replace(submissions.LIMITS, cpu_seconds=30)
-    found = submissions.graded(len(NEIGHBOURS), tmp_path, NEIGHBOURS, limits, jobs=2)
-    assert found["unexpected"] == []
-    points = {row["kind"]: row.get("points") for row in found["rows"]}
+    outcome = submissions.graded(len(NEIGHBOURS), tmp_path, NEIGHBOURS, limits, jobs=2)
+    assert outcome["unexpected"] == []
+    points = {row["kind"]: row.get("points") for row in outcome["rows"]}
     assert points["right-tile-8"] == "correct 45, exact 15, addresses 10, races 10, async 5"
 
 
@@ -570,8 +572,8 @@ def test_the_recorded_submissions_were_graded_in_the_sandbox_as_expected():
 def test_who_times_a_submission_verifies_it_first():
     if problem := sandbox.missing(BUBBLEWRAP):
         pytest.skip(problem)
-    made = replace(MADE, N=2, screen=False, limits=submissions.LIMITS)
-    grader = grading.Grader(made, BUBBLEWRAP, grading.prepare(), ())
+    homework = replace(MADE, N=2, screen=False, limits=submissions.LIMITS)
+    grader = grading.Grader(homework, BUBBLEWRAP, grading.prepare(), ())
     with pytest.raises(grading.Failed, match="layer 1: wrong"):
         timing.Gpu("host", None).time(grader, grading.Source(submissions.RIGHT.replace("acc = 0.0f;", "acc = 1.0f;")))
 
@@ -584,10 +586,10 @@ def test_machine_code_for_op_times_is_compiled_in_the_sandbox(monkeypatch):
         pytest.skip("no nvcc on this machine")
     jobs = []
     monkeypatch.setattr(timing, "in_a_process", lambda job: jobs.append(job) or {"ms": 2.5})
-    made = replace(MADE, N=3, limits=submissions.LIMITS)
+    homework = replace(MADE, N=3, limits=submissions.LIMITS)
     if problem := sandbox.missing(BUBBLEWRAP):
         pytest.skip(problem)
-    grader = grading.Grader(made, BUBBLEWRAP, grading.prepare(), ())
+    grader = grading.Grader(homework, BUBBLEWRAP, grading.prepare(), ())
     source = grading.Source(submissions.RIGHT)
     assert timing.Gpu("cuda", "90a").time(grader, source) == 2.5
     assert [b64decode(each)[:4] for each in jobs[0]["cubins"]] == [b"\x7fELF"] * 2

@@ -113,8 +113,8 @@ def test_parts_of_the_matrix_are_named(tmp_path, capsys):
 def measured(path, times):
     """A record file of direct on layer 3 with these milliseconds, by batch size."""
     records = [record("alexnet", 3, N, "direct") for N in times]
-    for made in records:
-        made["samples"]["kernel"] = [times[made["point"]["N"]]] * 6
+    for measurement in records:
+        measurement["samples"]["kernel"] = [times[measurement["point"]["N"]]] * 6
     return read([write(path, records)])
 
 

@@ -40,13 +40,13 @@ def plain(text):
 def glossary_terms():
     """The terms of the glossary's sections about kernels."""
     page = (ROOT / "docs" / "glossary.md").read_text()
-    found = []
+    commands = []
     for section in SECTIONS:
         body = page.partition(f"## {section}\n")[2].partition("\n## ")[0]
         rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("| ")][1:]
-        found += [row[1].strip() for row in rows]
-    assert len(found) > 30
-    return list(dict.fromkeys(found))
+        commands += [row[1].strip() for row in rows]
+    assert len(commands) > 30
+    return list(dict.fromkeys(commands))
 
 
 def uses(text, term):
@@ -211,10 +211,10 @@ def test_an_excerpt_s_gaps_are_marked_and_its_braces_closed():
 
 def test_only_paragraphs_are_reflowed():
     text = "# A\n\nOne\ntwo.  " + "word " * 40 + "a + b.\n\n| a | b |\n|---|---|\n\n```sh\nx   y\n```\n"
-    found = book.reflowed(text)
-    assert found.startswith("# A\n\nOne two.  word")
-    assert max(map(len, found.splitlines())) <= book.COLUMNS
-    assert found.endswith("| a | b |\n|---|---|\n\n```sh\nx   y\n```\n")
+    page = book.reflowed(text)
+    assert page.startswith("# A\n\nOne two.  word")
+    assert max(map(len, page.splitlines())) <= book.COLUMNS
+    assert page.endswith("| a | b |\n|---|---|\n\n```sh\nx   y\n```\n")
     for width in range(200):  # no line begins a list, wherever it is cut
         lines = book.reflowed("x" * width + " hi + lo - 1. and").splitlines()
         assert not any(re.match(r"[-+*] |\d+\. ", line) for line in lines)

@@ -119,11 +119,11 @@ def svg_of(path: Path) -> str:
 
 def faults_of(svg: str, path: Path, figure: Figure, written: Sequence[str]) -> list[str]:
     """Faults in the texts of an SVG: misplaced ticks, and numbers that no record gives."""
-    found = [f"{text}: not what is drawn" for text in (Counter(texts(svg)) - Counter(written))]
+    undrawn = [f"{text}: not what is drawn" for text in (Counter(texts(svg)) - Counter(written))]
     ticks, faults = scales(figure)
     left = Counter(text for text in written if numbers_in(text)) - ticks
     known = Counter(expected(path.stem))
-    return found + faults + [f"{text}: no record gives it" for text in left - known]
+    return undrawn + faults + [f"{text}: no record gives it" for text in left - known]
 
 
 @pytest.mark.parametrize("path", [path for path in DRAWN if "ladder" in path.stem], ids=lambda path: path.stem)
@@ -162,18 +162,20 @@ def scales(figure: Figure) -> tuple[Counter[str], list[str]]:
             pairs = [
                 (tick.get_loc(), tick.label1.get_text() or tick.label2.get_text()) for tick in axis.get_major_ticks()
             ]
-            seen = [(place, text) for place, text in pairs if text and low * (1 - NEAR) <= place <= high * (1 + NEAR)]
-            values = [value_of(text) for _, text in seen]
-            if isinstance(axis.get_major_locator(), FixedLocator) and values != [place for place, _ in seen]:
+            visible = [
+                (place, text) for place, text in pairs if text and low * (1 - NEAR) <= place <= high * (1 + NEAR)
+            ]
+            values = [value_of(text) for _, text in visible]
+            if isinstance(axis.get_major_locator(), FixedLocator) and values != [place for place, _ in visible]:
                 continue
-            ticks.update(text for _, text in seen)
+            ticks.update(text for _, text in visible)
             faults += [
                 f"{text} stands at {place:g}"
-                for (place, text), value in zip(seen, values, strict=True)
+                for (place, text), value in zip(visible, values, strict=True)
                 if value is None or abs(value - place) > NEAR * max(abs(place), 1e-12)
             ]
             if values != sorted(set(values), key=lambda value: (value is None, value)):
-                faults.append(f"ticks that do not rise: {[text for _, text in seen]}")
+                faults.append(f"ticks that do not rise: {[text for _, text in visible]}")
     return ticks, faults
 
 
@@ -220,11 +222,11 @@ def expected(key: str) -> list[str]:
 
 def of_ladder(workload: str) -> list[str]:
     """The shortest time of each family, and for AlexNet also of mixes and cuDNN."""
-    found = lines(f"{workload}-waterfall")
+    labels = lines(f"{workload}-waterfall")
     families: dict[str, list[str]] = {}
     for rung in LADDER:
-        if rung.name in found:
-            families.setdefault(rung.family, []).append(found[rung.name].split(" ")[0])
+        if rung.name in labels:
+            families.setdefault(rung.family, []).append(labels[rung.name].split(" ")[0])
     numbers = [min(times, key=lambda time: value_of(time) or 0.0) for times in families.values()]
     summary = {row["class"]: row for row in table("cudnn-summary")}
     for contract in CONTRACTS if workload == "alexnet" else ():
@@ -308,9 +310,9 @@ TENSOR_ROOFS = (("fp16", "fp16", 1), ("tf32", "tf32", 1), ("fp16 / 3", "fp16", 3
 
 def points_in(run: str, workload: str) -> list[dict[str, Any]]:
     """The last record of each point of a workload in a record file."""
-    made = [json.loads(line) for line in contents(ROOT / "results" / f"{run}.jsonl").splitlines()]
-    found = {json.dumps(line["point"]): line for line in made if line["type"] == "point"}
-    return [line for line in found.values() if line["point"]["workload"] == workload and line["status"] == "ok"]
+    records = [json.loads(line) for line in contents(ROOT / "results" / f"{run}.jsonl").splitlines()]
+    latest = {json.dumps(line["point"]): line for line in records if line["type"] == "point"}
+    return [line for line in latest.values() if line["point"]["workload"] == workload and line["status"] == "ok"]
 
 
 def plot_of(key: str) -> Plot:
@@ -323,10 +325,10 @@ def of_sweep(workload: str, rung: str) -> list[str]:
     run, N = re.search(r"Run: ([\w-]+) ", plot.caption), re.search(r"N=(\d+)", plot.title)
     assert run and N
     wanted = {"rung": rung, "N": int(N[1]), "transfer": "pageable"}
-    made = [each for each in points_in(run[1], workload) if wanted.items() <= each["point"].items()]
+    measured = [each for each in points_in(run[1], workload) if wanted.items() <= each["point"].items()]
     numbers: list[str] = []
-    for layer in {each["point"]["layer"] for each in made}:
-        own = [(each["point"]["constants"], each) for each in made if each["point"]["layer"] == layer]
+    for layer in {each["point"]["layer"] for each in measured}:
+        own = [(each["point"]["constants"], each) for each in measured if each["point"]["layer"] == layer]
         values = {name: sorted({constants[name] for constants, _ in own}) for name in own[0][0]}
         axes = sorted((name for name in values if len(values[name]) > 1), key=lambda name: (-len(values[name]), name))[
             :2
@@ -344,9 +346,9 @@ def of_sweep(workload: str, rung: str) -> list[str]:
 def of_timeline(workload: str) -> list[str]:
     """Numbers of the pieces, once per layer."""
     runs = re.findall(r"([\w-]+) \(GPU-", plot_of(f"{workload}-timeline").caption)
-    made = [each for run in runs for each in points_in(run, workload) if each.get("timeline")]
-    pieces = {event["piece"] for each in made for event in each["timeline"]}
-    return [str(piece) for _ in {each["point"]["layer"] for each in made} for piece in pieces]
+    measured = [each for run in runs for each in points_in(run, workload) if each.get("timeline")]
+    pieces = {event["piece"] for each in measured for event in each["timeline"]}
+    return [str(piece) for _ in {each["point"]["layer"] for each in measured} for piece in pieces]
 
 
 def of_mapping() -> list[str]:
@@ -403,10 +405,10 @@ def test_a_planted_fault_of_a_figure_is_noticed(key: str, before: str) -> None:
     path = REPORT / "figures" / f"{key}.svg"
     figure, written, _ = drawn(path)
     svg = svg_of(path)
-    found = re.search(before, svg)
-    assert found
-    digit = (int(svg[found.end()]) + 1) % 10
-    assert faults_of(f"{svg[: found.end()]}{digit}{svg[found.end() + 1 :]}", path, figure, written)
+    match = re.search(before, svg)
+    assert match
+    digit = (int(svg[match.end()]) + 1) % 10
+    assert faults_of(f"{svg[: match.end()]}{digit}{svg[match.end() + 1 :]}", path, figure, written)
 
 
 def test_a_tick_cut_to_two_decimals_is_noticed() -> None:
@@ -456,13 +458,13 @@ def test_coordinates_are_rounded_and_text_is_not() -> None:
 def lines(figure: str) -> dict[str, str]:
     """The text at the left of a figure's lines, and the one at the right."""
     svg = (REPORT / "figures" / f"{figure}.svg").read_text()
-    found = [
+    labels = [
         (float(y), float(x), html.unescape(text))
         for x, y, text in re.findall(r'<text[^>]* x="([\d.-]+)" y="([\d.-]+)"[^>]*>([^<]+)</text>', svg)
     ]
     together: dict[str, str] = {}
-    for y, x, text in found:
-        right = [(other_x, other) for other_y, other_x, other in found if abs(y - other_y) < SAME_LINE and other_x > x]
+    for y, x, text in labels:
+        right = [(other_x, other) for other_y, other_x, other in labels if abs(y - other_y) < SAME_LINE and other_x > x]
         if right:
             together[text] = max(right)[1]
     return together
@@ -473,38 +475,38 @@ def csv_shown(cell: str) -> str:
 
 
 def waterfall_workloads() -> list[str]:
-    found = (path.stem.removesuffix("-waterfall") for path in REPORT.glob("figures/*-waterfall.svg"))
-    return sorted(name for name in found if name not in STUDY_WORKLOADS)
+    workloads = (path.stem.removesuffix("-waterfall") for path in REPORT.glob("figures/*-waterfall.svg"))
+    return sorted(name for name in workloads if name not in STUDY_WORKLOADS)
 
 
 @pytest.mark.parametrize("workload", waterfall_workloads())
 def test_the_waterfalls_labels_are_the_gains_table_s(workload: str) -> None:
     there = f"{workload}-gains" in published_tables()
-    found = lines(f"{workload}-waterfall")
+    labels = lines(f"{workload}-waterfall")
     gains = {row["rung"]: row for row in table(f"{workload}-gains")} if there else {}
-    assert there or not any("×" in text for text in found.values()), "gains that no table has"
-    told = {rung: row["all layers"] for rung, row in gains.items() if row["all layers"]}
-    assert {rung: found[rung].split(", ")[1] for rung in told} == {
-        rung: faster(float(gain)) for rung, gain in told.items()
+    assert there or not any("×" in text for text in labels.values()), "gains that no table has"
+    totals = {rung: row["all layers"] for rung, row in gains.items() if row["all layers"]}
+    assert {rung: labels[rung].split(", ")[1] for rung in totals} == {
+        rung: faster(float(gain)) for rung, gain in totals.items()
     }
-    assert len(told) > 25 or workload != "alexnet"
+    assert len(totals) > 25 or workload != "alexnet"
 
 
 def test_the_waterfall_has_every_rung_and_cudnn_with_the_tables_times() -> None:
-    found = lines("alexnet-waterfall")
+    labels = lines("alexnet-waterfall")
     measured = {row["rung"] for row in table("alexnet-layers") if row["N"] == "128" and row["status"] == "ok"}
     wgmma = {rung.name for rung in LADDER if rung.family == "wgmma"} & measured
     assert len(wgmma) > 7
-    assert wgmma <= set(found)
+    assert wgmma <= set(labels)
     summary = {row["class"]: row for row in table("cudnn-summary")}
     for contract in CONTRACTS:
         row = summary[contract.title]
-        assert found[peer_title(contract.peer)] == f"{csv_shown(row['cuDNN, ms'])} ms"
-        assert found[f"best of each layer, {contract.name}"] == f"{csv_shown(row['N=128, ms'])} ms"
+        assert labels[peer_title(contract.peer)] == f"{csv_shown(row['cuDNN, ms'])} ms"
+        assert labels[f"best of each layer, {contract.name}"] == f"{csv_shown(row['N=128, ms'])} ms"
 
 
 def test_the_waterfall_s_times_are_those_of_the_layers_table() -> None:
-    found = lines("alexnet-waterfall")
+    labels = lines("alexnet-waterfall")
     times = {
         (row["rung"], row["layer"]): float(row["kernel (ms)"])
         for row in table("alexnet-layers")
@@ -516,11 +518,11 @@ def test_the_waterfall_s_times_are_those_of_the_layers_table() -> None:
             rung = RUNGS[rung].parent
         return times[rung or "", layer]
 
-    compared = [rung.name for rung in LADDER if rung.name in found]
+    compared = [rung.name for rung in LADDER if rung.name in labels]
     assert len(compared) > 35
     for rung in compared:
         own = sum(time(rung, layer) for layer in "12345")
-        assert float(found[rung].split(" ")[0].replace(",", "")) == pytest.approx(own, rel=1e-3)
+        assert float(labels[rung].split(" ")[0].replace(",", "")) == pytest.approx(own, rel=1e-3)
 
 
 def test_the_cudnn_figure_matches_the_class_tables() -> None:

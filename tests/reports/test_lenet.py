@@ -15,13 +15,13 @@ from alexconv.reports.measurements import Measurements, measurements
 
 def as_records(*studies: str) -> list[dict]:
     """The points of the studies' own commands, each with its own kernel time."""
-    found = []
+    records = []
     for place, point in enumerate(point for study in studies for point in study_points(study, ())):
-        made = record(point.workload, point.layer, point.N, point.rung, point.transfer, point.precision)
-        made["point"]["constants"] = point.constants
-        made["samples"] = {"kernel": [1.0 + place] * 10, "total": [1000.0 + place] * 10}
-        found.append(made)
-    return found
+        measurement = record(point.workload, point.layer, point.N, point.rung, point.transfer, point.precision)
+        measurement["point"]["constants"] = point.constants
+        measurement["samples"] = {"kernel": [1.0 + place] * 10, "total": [1000.0 + place] * 10}
+        records.append(measurement)
+    return records
 
 
 def measured(folder: Path, records: list[dict]) -> Measurements:
@@ -49,8 +49,8 @@ def test_every_variant_that_a_study_printed_is_known() -> None:
 def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside_it(
     tmp_path: Path, everything: list[dict]
 ) -> None:
-    found = measured(tmp_path, everything)
-    tables = {study: rows_of(found, f"{study}-op-times") for study in STUDY_WORKLOADS}
+    data = measured(tmp_path, everything)
+    tables = {study: rows_of(data, f"{study}-op-times") for study in STUDY_WORKLOADS}
     compared = 0
     for figure in published.figures():
         if figure.quantity not in lenet.FIGURES or figure.variant == "cpu-serial":
@@ -63,12 +63,12 @@ def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside
         )
         ours = row[f"N={figure.N}, here (ms)"]
         source = next(
-            made
-            for made in everything
-            if ours in made["samples"]["kernel"] + made["samples"]["total"]
-            and made["point"]["workload"] == figure.workload
-            and (made["point"]["layer"], made["point"]["N"]) == (figure.layer, figure.N)
-            and made["point"]["rung"] == variant.rung
+            measurement
+            for measurement in everything
+            if ours in measurement["samples"]["kernel"] + measurement["samples"]["total"]
+            and measurement["point"]["workload"] == figure.workload
+            and (measurement["point"]["layer"], measurement["point"]["N"]) == (figure.layer, figure.N)
+            and measurement["point"]["rung"] == variant.rung
         )
         for name, value in variant.constants.items():
             expected = value if isinstance(value, int) else value[figure.layer - 1]
@@ -81,11 +81,11 @@ def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside
 
 
 def test_the_studies_own_form_has_the_same_times(tmp_path: Path, everything: list[dict]) -> None:
-    found = measured(tmp_path, everything)
+    data = measured(tmp_path, everything)
     compared = 0
     for study in STUDY_WORKLOADS:
-        times = rows_of(found, f"{study}-op-times")
-        for row in rows_of(found, f"{study}-by-batch"):
+        times = rows_of(data, f"{study}-op-times")
+        for row in rows_of(data, f"{study}-by-batch"):
             for layer in (1, 2):
                 same = [each for each in times if each["variant"] == row["variant"]]
                 (other,) = [each for each in same if each["layer"] == layer]
@@ -101,12 +101,12 @@ def test_a_sweep_adds_up_the_layers_each_with_its_own_tile(tmp_path: Path) -> No
     assert len(rows) == 10
 
     def kernel(layer: int, rung: str, tile: int) -> float:
-        for made in records:
-            point, constants = made["point"], made["point"]["constants"]
+        for measurement in records:
+            point, constants = measurement["point"], measurement["point"]["constants"]
             wanted = {"TILE": tile, "RESTRICT": 0, "UNROLL": 1}
             same = (point["layer"], point["N"], point["rung"]) == (layer, 10000, rung)
             if same and wanted.items() <= constants.items():
-                return float(made["samples"]["kernel"][0])
+                return float(measurement["samples"]["kernel"][0])
         raise AssertionError((layer, rung, tile))
 
     for row in rows:
@@ -125,9 +125,10 @@ def test_the_coverage_counts_what_is_there_and_says_what_is_not(tmp_path: Path, 
         (38, 38, 30),
     ]
     lost = [
-        made
-        for made in everything
-        if (made["point"]["rung"], made["point"]["layer"], made["point"]["N"]) != ("shared-input-tile", 2, 1000)
+        measurement
+        for measurement in everything
+        if (measurement["point"]["rung"], measurement["point"]["layer"], measurement["point"]["N"])
+        != ("shared-input-tile", 2, 1000)
     ]
     row = rows_of(measured(tmp_path / "lost", lost), "lenet-coverage")[3]
     assert (row["measured here"], row["like for like"]) == (8, 6)
@@ -136,17 +137,17 @@ def test_the_coverage_counts_what_is_there_and_says_what_is_not(tmp_path: Path, 
 
 def test_a_point_with_other_constants_does_not_stand_for_a_variant(tmp_path: Path) -> None:
     records = as_records("ece408-2018")
-    for made in records:
-        if made["point"]["rung"] == "fused-unroll-matmul" and made["point"]["constants"]["TILE"] == 32:
-            made["point"]["constants"]["IMAGES_PER_PIECE"] = 0
+    for measurement in records:
+        if measurement["point"]["rung"] == "fused-unroll-matmul" and measurement["point"]["constants"]["TILE"] == 32:
+            measurement["point"]["constants"]["IMAGES_PER_PIECE"] = 0
     rows = rows_of(measured(tmp_path, records), "ece408-2018-op-times")
     missing = {row["variant"] for row in rows if row["N=10000, here (ms)"] is None}
     assert missing == {"fused-unroll-matmul-per-image"}
 
 
 def test_gains_are_over_the_studys_own_baseline(tmp_path: Path) -> None:
-    found = measured(tmp_path, as_records("ece408-2018"))
-    row = next(row for row in rows_of(found, "ece408-2018-gains") if row["variant"] == "shared-memory-conv")
+    data = measured(tmp_path, as_records("ece408-2018"))
+    row = next(row for row in rows_of(data, "ece408-2018-gains") if row["variant"] == "shared-memory-conv")
     assert row["both layers, study"] == pytest.approx((42.534 + 152.912) / (58.28 + 191.002))
-    times = {each["variant"]: each["N=10000, here (ms)"] for each in rows_of(found, "ece408-2018-op-times")[::-1]}
+    times = {each["variant"]: each["N=10000, here (ms)"] for each in rows_of(data, "ece408-2018-op-times")[::-1]}
     assert row["layer 1, here"] == pytest.approx(times["tiled-grid-baseline"] / times["shared-memory-conv"])

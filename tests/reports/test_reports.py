@@ -260,12 +260,12 @@ def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch
     ladder = ladder_with(replace(rung, launches=(*rung.launches, *twice)))
     one = record("alexnet", 1, 128, "channels")
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
-    for given in profiles:
-        said = {"entry": A, "source": "ncu", "run": "2", "bytes": 1.0, "device": GPU["name"]} | given
-        metrics = {"dram_read_bytes": moved} if (moved := said.pop("bytes")) else {}
-        if said["device"]:
-            said["device"] = file.header("device", GPU | {"name": said["device"], "uuid": "GPU-2"})
-        known = {key: value for key, value in said.items() if value}
+    for facts in profiles:
+        profile = {"entry": A, "source": "ncu", "run": "2", "bytes": 1.0, "device": GPU["name"]} | facts
+        metrics = {"dram_read_bytes": moved} if (moved := profile.pop("bytes")) else {}
+        if profile["device"]:
+            profile["device"] = file.header("device", GPU | {"name": profile["device"], "uuid": "GPU-2"})
+        known = {key: value for key, value in profile.items() if value}
         file.header("profile", {"point": one["point"], "metrics": metrics, **known})
     totals = measured_bytes(measurements(read([file.path]), ladder=ladder))
     assert list(totals.values()) == [expected]

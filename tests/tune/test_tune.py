@@ -113,11 +113,11 @@ def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
     space = axes(point, None, {})
     assert list(space) == [constant.name for constant in RUNGS[rung].constants]
     assert all(point.constants[name] in values for name, values in space.items())
-    found = candidates(point, space)
-    assert found[0] == point
+    points = candidates(point, space)
+    assert points[0] == point
     refused = RUNGS[rung].refuses(Problem(point.conv, point.N, point.constants)) is not None
-    assert len({tuple(p.constants.items()) for p in found}) == len(found) > (0 if refused else 1)
-    assert [p for p in found[1:] if RUNGS[rung].refuses(Problem(p.conv, p.N, p.constants))] == []
+    assert len({tuple(p.constants.items()) for p in points}) == len(points) > (0 if refused else 1)
+    assert [p for p in points[1:] if RUNGS[rung].refuses(Problem(p.conv, p.N, p.constants))] == []
 
 
 def test_values_without_choices_follow_from_the_shape_and_the_batch():
@@ -146,9 +146,9 @@ def test_the_sweep_of_the_2019_report_is_within_its_command():
 
 
 def test_a_small_space_is_tried_in_full_and_the_fastest_found(tmp_path, cache):
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE")
-    assert found.best == at_tile(12)
-    assert found.default_ms == at_tile(16).kernel_ms
+    (result,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE")
+    assert result.best == at_tile(12)
+    assert result.default_ms == at_tile(16).kernel_ms
     records = read([tmp_path / "tuning.jsonl"])
     tried = [r["point"]["constants"]["TILE"] for r in records.points]
     assert sorted(tried[:-2]) == [6, 8, 12, 16, 18, 20, 24, 32]
@@ -168,27 +168,27 @@ def test_a_large_space_is_searched_within_its_trials_and_reproducibly(tmp_path, 
 
 def test_a_wrong_candidate_is_recorded_and_not_chosen(tmp_path, cache):
     gpu = MadeUpGpu(wrong={"TILE": 12})
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", gpu=gpu)
+    (result,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", gpu=gpu)
     by_tile = {r["point"]["constants"]["TILE"]: r["status"] for r in read([tmp_path / "tuning.jsonl"]).points}
     assert by_tile[12] == "wrong"
-    assert found.best.constants["TILE"] in (8, 16)
-    kept = tuning_cache.load(gpu, RUNGS["tiled"], LENET.layer(2), 1, print)
-    assert kept == found.best
+    assert result.best.constants["TILE"] in (8, 16)
+    constants = tuning_cache.load(gpu, RUNGS["tiled"], LENET.layer(2), 1, print)
+    assert constants == result.best
 
 
 def test_nothing_is_kept_if_every_candidate_is_wrong(tmp_path, cache):
     gpu = MadeUpGpu(wrong={"RESTRICT": 0})
-    (found,) = tuned(
+    (result,) = tuned(
         tmp_path, "--layers", "2", "--rungs", "tiled", "--set", "TILE=8,16", "--constants", "TILE", gpu=gpu
     )
-    assert (found.best, found.count("wrong")) == (None, 2)
+    assert (result.best, result.count("wrong")) == (None, 2)
     assert tuning_cache.load(gpu, RUNGS["tiled"], LENET.layer(2), 1, print) is None
-    assert "error" in shown([found])
+    assert "error" in shown([result])
 
 
 def test_the_tables_show_each_value_by_layer_and_the_gain(tmp_path, cache):
-    found = tuned(tmp_path, "--rungs", "tiled", "--constants", "TILE", gpu=MadeUpGpu(wrong={"TILE": 32}))
-    lines = [" ".join(re.findall(r"[\w.]+", line)) for line in shown(found).splitlines()]
+    results = tuned(tmp_path, "--rungs", "tiled", "--constants", "TILE", gpu=MadeUpGpu(wrong={"TILE": 32}))
+    lines = [" ".join(re.findall(r"[\w.]+", line)) for line in shown(results).splitlines()]
     six, best, default = (at_tile(tile).kernel_ms for tile in (6, 12, 16))
     shown_six, shown_best = milliseconds(six), milliseconds(best)
     assert f"6 {shown_six} {shown_six} {milliseconds(2 * six)}" in lines
@@ -209,9 +209,9 @@ def test_a_large_sweep_shows_only_the_best_rows():
 
 def test_resume_reuses_recorded_candidates(tmp_path, cache):
     tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=8,16")
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--resume")
+    (result,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--resume")
     points = read([tmp_path / "tuning.jsonl"]).points
-    assert len(points) == len(found.records) + 2 == 10
+    assert len(points) == len(result.records) + 2 == 10
     tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--set", "TILE=8", "--constants", "TILE", "--resume",
           gpu=MadeUpGpu(source="changed"))  # fmt: skip
     assert len(read([tmp_path / "tuning.jsonl"]).points) == 10 + 2 + 1, "the default is as fast"
@@ -234,22 +234,22 @@ def lucky(monkeypatch):
 
 def test_the_time_of_the_fastest_is_not_the_one_that_made_it_win(tmp_path, cache, lucky):
     arguments = ("--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=12,16,24")
-    (found,) = tuned(tmp_path, *arguments)
-    assert found.best == at_tile(24)
-    assert found.default_ms == at_tile(16).kernel_ms
+    (result,) = tuned(tmp_path, *arguments)
+    assert result.best == at_tile(24)
+    assert result.default_ms == at_tile(16).kernel_ms
     assert tuning_cache.load(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, print) == at_tile(24)
     assert lucky[-2:] == [24, 16]
     before = len(lucky)
     (resumed,) = tuned(tmp_path, *arguments, "--resume")
-    assert (resumed.best, resumed.default_ms, len(lucky)) == (found.best, found.default_ms, before)
+    assert (resumed.best, resumed.default_ms, len(lucky)) == (result.best, result.default_ms, before)
     assert [record.get("again") for record in read([tmp_path / "tuning.jsonl"]).latest()].count(True) == 2
 
 
 def test_the_time_of_the_fastest_rung_is_not_the_one_that_made_it_win(tmp_path, cache, lucky):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(24), print)
-    (found,) = comparison(tmp_path, "--precision", "fp32")
-    assert found.best == tuning_cache.Best(RUNGS["tiled"], at_tile(24).constants, at_tile(24).kernel_ms)
-    assert (len(found.records), lucky[-1]) == (3, 24)
+    (result,) = comparison(tmp_path, "--precision", "fp32")
+    assert result.best == tuning_cache.Best(RUNGS["tiled"], at_tile(24).constants, at_tile(24).kernel_ms)
+    assert (len(result.records), lucky[-1]) == (3, 24)
 
 
 def test_a_winner_that_is_wrong_when_rerun_is_not_kept(tmp_path, cache, lucky, monkeypatch):
@@ -261,9 +261,9 @@ def test_a_winner_that_is_wrong_when_rerun_is_not_kept(tmp_path, cache, lucky, m
         return y
 
     monkeypatch.setattr(MadeUpPoint, "outputs", outputs)
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=16,24")
-    assert [record["status"] for record in found.again] == ["wrong", "ok"]
-    assert found.best is None
+    (result,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=16,24")
+    assert [record["status"] for record in result.again] == ["wrong", "ok"]
+    assert result.best is None
     assert tuning_cache.load(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, print) is None
 
 
@@ -326,11 +326,11 @@ def test_a_damaged_file_is_reported_and_not_used(kept, cache, content):
         file.write_text(content)
     else:
         write_json(file, asdict(kept) | {"kernel_ms": content})
-    said = []
+    messages = []
     where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
-    assert tuning_cache.load(*where, said.append) is None
-    assert "damaged" in said[0]
-    assert tuning_cache.keep(*where, kept, said.append) == tuning_cache.load(*where, print) == kept
+    assert tuning_cache.load(*where, messages.append) is None
+    assert "damaged" in messages[0]
+    assert tuning_cache.keep(*where, kept, messages.append) == tuning_cache.load(*where, print) == kept
 
 
 def test_a_flipped_bit_of_every_byte_is_noticed(kept, cache):
@@ -471,25 +471,29 @@ def chosen(gpu, precision="fp32", layout="nchw", N=1, conv=None):
 
 
 def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, cache):
-    found = comparison(tmp_path)
-    assert [(c.first.precision, len(c.records)) for c in found] == [("fp32", 2), ("half", 2)]
-    assert {c.best.rung.name for c in found} < set(COMPARED_RUNGS.split(","))
-    for each in found:
-        assert each.best.kernel_ms == min(made_up_ms(r["point"]["constants"]) for r in each.records)
-        assert chosen(MadeUpGpu(), each.first.precision) == (each.best.rung.name, each.best.constants, True)
-    assert "fastest rung" in {column.header for column in tuning_tables.rungs_table(found).columns}
+    comparisons = comparison(tmp_path)
+    assert [(c.first.precision, len(c.records)) for c in comparisons] == [("fp32", 2), ("half", 2)]
+    assert {c.best.rung.name for c in comparisons} < set(COMPARED_RUNGS.split(","))
+    for precision in comparisons:
+        assert precision.best.kernel_ms == min(made_up_ms(r["point"]["constants"]) for r in precision.records)
+        assert chosen(MadeUpGpu(), precision.first.precision) == (
+            precision.best.rung.name,
+            precision.best.constants,
+            True,
+        )
+    assert "fastest rung" in {column.header for column in tuning_tables.rungs_table(comparisons).columns}
 
 
 def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(12), print)
-    (found,) = comparison(tmp_path, "--precision", "fp32")
-    assert len(found.records) == 3
-    assert found.best == tuning_cache.Best(RUNGS["tiled"], at_tile(12).constants, at_tile(12).kernel_ms)
+    (result,) = comparison(tmp_path, "--precision", "fp32")
+    assert len(result.records) == 3
+    assert result.best == tuning_cache.Best(RUNGS["tiled"], at_tile(12).constants, at_tile(12).kernel_ms)
 
 
 def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):
-    (found,) = comparison(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
-    assert found.best.rung.name == "tiled"
+    (result,) = comparison(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
+    assert result.best.rung.name == "tiled"
 
 
 def test_a_measured_rung_counts_only_for_what_it_was_measured_for(tmp_path, cache):
@@ -510,9 +514,9 @@ def test_a_damaged_best_is_reported_and_not_used(tmp_path, cache):
     comparison(tmp_path, "--precision", "fp32")
     (file,) = cache.glob("tuning/*.json")
     file.write_text("{")
-    said = []
-    assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), said.append) is None
-    assert "damaged" in said[0] and "--auto" in said[0]
+    messages = []
+    assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), messages.append) is None
+    assert "damaged" in messages[0] and "--auto" in messages[0]
 
 
 def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape():
@@ -520,8 +524,8 @@ def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape()
     for precision in PRECISIONS:
         served = {precision, *PRECISIONS[precision].stricter}
         for executor in (MadeUpGpu(), HostExecutor()):
-            found = auto.preferences(executor, conv, 3, precision)
-            assert {bound.rung.precision for bound in found} <= served
+            preferred = auto.preferences(executor, conv, 3, precision)
+            assert {bound.rung.precision for bound in preferred} <= served
         for gpu in (MadeUpGpu(), HostExecutor()):
             assert any(chosen(gpu, precision, layout, 3, conv) for layout in auto.layouts_of(precision))
 
@@ -531,8 +535,8 @@ def test_single_channel_images_go_to_rungs_without_fp16_terms():
     assert (first.C, second.C) == (1, 12)
     assert auto.preferences(MadeUpGpu(), second, 1000, "fp32")[0].rung.splits_floats
     for N in (1, 1000):
-        found = [bound.rung for bound in auto.preferences(MadeUpGpu(), first, N, "fp32")]
-        assert [rung.splits_floats for rung in found] == [False] * (len(found) - 3) + [True] * 3
+        rungs = [bound.rung for bound in auto.preferences(MadeUpGpu(), first, N, "fp32")]
+        assert [rung.splits_floats for rung in rungs] == [False] * (len(rungs) - 3) + [True] * 3
 
 
 def test_a_run_of_auto_records_the_rung_that_it_stands_for(tmp_path, cache):
