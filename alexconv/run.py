@@ -54,8 +54,8 @@ from alexconv.records.store import Record, RecordFile
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
 NOT_OF_NETWORKS = (
-    *("workload", "layers", "transfer", "data", "set", "tuned", "study", "together", "mix", "resume", "predict"),
-    *("sustained", "share", "shards", "cluster"),
+    *("workload", "layers", "transfer", "data", "set", "tuned", "study", "together", "mix", "predict"),
+    *("share", "shards", "cluster"),
 )
 REFUSALS = (
     Refusal(
@@ -301,6 +301,7 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
     """Runs the points on this machine, in this process; returns the exit status."""
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order, host_gpu)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
+    executor.sustained = options.sustained
     if options.network:
         from alexconv.networks.command import run_networks
 
@@ -319,7 +320,6 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
     previous = reusable_records(requested.jobs, file.previous.latest()) if options.resume else {}
     if options.resume:
         say.print(f"{len(previous)} of {len(requested.jobs)} points are already in {options.out}", soft_wrap=True)
-    executor.sustained = options.sustained
     method: Record = {"sampling": stopping_rule(options.seconds)} if requested.runner.times else {}
     method |= {"sustained_seconds": options.sustained} if options.sustained else {}
     headers = environment.write_headers(file, executor.header(), command, **method)

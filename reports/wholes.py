@@ -15,7 +15,7 @@ TYPE = "network"  # of the records
 SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
 ONE, MANY = 1, 128  # images
 USUAL = "dependent"  # the default of ``--schedule``
-PEERS = "torch-"  # what peers' names begin with
+PEERS = "torch-", "cudnn-"  # what peers' names begin with
 
 # Each made before its schedule was first measured, for an H100: the schedule that it is compared with, microseconds of
 # the latency with one image, and of the kernels with 128.  117 MB of linear weights at 2.9 TB/s are 40; five
@@ -105,6 +105,20 @@ def stage_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     yield "the whole", None, whole[0], None, None, whole[1], None
 
 
+TIMELINE_COLUMNS = "stage", "begins, µs", "takes", "MB", "TB/s"
+
+
+def timeline_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each stage of the persistent kernel, from its own clock: it begins when the last block begins it."""
+    for record in of(records, ONE):
+        for place, stage in enumerate(record["stages"] if "timeline" in record else ()):
+            begin, end = record["timeline"][place : place + 2]
+            yield stage["stage"], begin, end - begin, stage["bytes"] / 1e6, stage["bytes"] / (end - begin) / 1e6
+        if "timeline" in record:
+            yield "the kernel", None, record["timeline"][-1], None, None
+            yield "launched and waited for", None, us(record), None, None
+
+
 PEER_COLUMNS = (
     "network",
     "class",
@@ -115,9 +129,16 @@ PEER_COLUMNS = (
     "torch NCHW",
     "NHWC",
     "compiled",
-    "than torch",
+    "cuDNN fused NCHW",
+    "NHWC",
+    "than the fastest peer",
     "images/s",
+    "mJ per image",
+    "of the fastest peer",
 )
+
+
+PEER_NAMES = "torch-nchw", "torch-nhwc", "torch-compile", "cudnn-nchw", "cudnn-nhwc"
 
 
 def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
@@ -130,27 +151,38 @@ def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         own = min((record for record in group if not is_peer(record)), key=us, default=None)
         if own is None:
             continue
-        peers = {record["axes"]["rungs"]: us(record) for record in group if is_peer(record)}
-        shown = [peers.get(f"{PEERS}{name}") for name in ("nchw", "nhwc", "compile")]
-        best = min(peers.values()) if None not in shown[:2] else None  # the faster layout counts
+        peers = {record["axes"]["rungs"]: record for record in group if is_peer(record)}
+        shown = [peers.get(name) for name in PEER_NAMES]
+        best = min(peers.values(), key=us) if all(shown[:2]) else None  # the faster layout counts
         rate = f"{place[2] / us(own) * 1e6:,.0f}"
+        times = [us(record) if record else None for record in shown]
+        ratio = faster(us(best) / us(own)) if best else None
         yield (
             *place,
-            own["axes"]["schedule"],
-            own["axes"]["rungs"],
+            *(own["axes"][axis] for axis in ("schedule", "rungs")),
             us(own),
-            *shown,
-            best and faster(best / us(own)),
-            rate,
+            *times,
+            *(ratio, rate, millijoules(own), millijoules(best) if best else None),
         )
+
+
+def millijoules(record: Record) -> float | None:
+    """Energy of an image in a sustained run, where it was counted."""
+    joules = record.get("sustained", {}).get("joules_per_run")
+    return None if joules is None else 1e3 * float(joules) / int(record["axes"]["N"])
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables, one for each file: what is compared was measured on one card."""
-    blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-peers": []}
+    blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-timeline": [], "whole-peers": []}
     for file in files:
         networks, records = networks_in([file])
-        tables = (SCHEDULE_COLUMNS, schedule_rows), (STAGE_COLUMNS, stage_rows), (PEER_COLUMNS, peer_rows)
+        tables = (
+            (SCHEDULE_COLUMNS, schedule_rows),
+            (STAGE_COLUMNS, stage_rows),
+            (TIMELINE_COLUMNS, timeline_rows),
+            (PEER_COLUMNS, peer_rows),
+        )
         for (columns, rows_of), block in zip(tables, blocks.values(), strict=True):
             if rows := list(rows_of(networks)):
                 block += ["\n".join([*markdown_table(columns, rows), "", source(records, networks, [file])])]

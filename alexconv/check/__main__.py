@@ -16,12 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from alexconv.check import networks
 from alexconv.check.kinds import KINDS, MOST_LINES
 from alexconv.cli import display
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.runtime import missing_environment
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.rung import Rung
+from alexconv.kernels.stages.persistent import NAME as PERSISTENT
 from alexconv.machine import cores
 from alexconv.options import exits_cleanly, positive, program
 from alexconv.own import SIGNATURE
@@ -49,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         "rungs",
         nargs="+",
         metavar="RUNG|FOLDER|FILE",
-        help="rungs by name, a folder with a ladder.py, or a CUDA file (docs/own-kernels.md)",
+        help=f"rungs by name, a folder with a ladder.py, a CUDA file (docs/own-kernels.md); {PERSISTENT}",
     )
     options.add_argument("--kinds", default=",".join(KINDS), help=f"which checks: {', '.join(KINDS)} (default: all)")
     options.add_argument(
@@ -130,11 +132,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = options.kinds.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise UsageError(f"unknown check {', '.join(unknown)}: choose from {', '.join(KINDS)}")
-    rungs, own = chosen_rungs(options.rungs, ladder_of(options))
+    rungs, own = chosen_rungs([word for word in options.rungs if word != PERSISTENT], ladder_of(options))
     own = [word for source in options.own for word in (source.option, source.value)] + own
     if none := [rung for rung in rungs if rung.gpu_only]:
         raise UsageError(f"{', '.join(rung.name for rung in none)}: {none[0].gpu_only}; a check runs on the CPU")
     checks = [(rung.name, kind) for rung in rungs for kind in kinds]
+    checks += [(PERSISTENT, kind) for kind in kinds if PERSISTENT in options.rungs and kind in networks.KINDS]
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(cores()) as pool:
         for verdict in pool.map(lambda check: judge(check[0], check[1], own, options.seconds), checks):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from alexconv.check import networks
 from alexconv.check.hazards import BUILD, DEFINEDNESS, MOMENTS, Inputs, Schedule, Watched, watch_rung
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.cache import FLOAT32
@@ -23,8 +24,10 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.executors.interface import Values, in_rung_layout, open_rung
 from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import H200, Device, Problem
 from alexconv.kernels.rung import Rung
+from alexconv.kernels.stages.persistent import NAME as PERSISTENT
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.checks import Expected, MaxError, exact_bias, exact_inputs
@@ -261,6 +264,14 @@ KINDS = {
 }
 
 
+def found_by(kind: str, name: str, ladder: Ladder) -> Iterator[str]:
+    """What a kind of check finds in a rung, or in the kernel of a whole network."""
+    if name == PERSISTENT:
+        return networks.KINDS[kind]()
+    rung = ladder.named[name]
+    return KINDS[kind].find(rung, [conv.toward(rung.direction) for conv in SHAPES])
+
+
 def run_one(arguments: Sequence[str] | None = None) -> int:
     """Runs one kind on one rung and writes what is wrong, as JSON, to a file."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -271,9 +282,7 @@ def run_one(arguments: Sequence[str] | None = None) -> int:
     chosen = options.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     try:
-        rung = ladder_of(chosen).named[chosen.rung]
-        shapes = [conv.toward(rung.direction) for conv in SHAPES]
-        problems = list(dict.fromkeys(KINDS[chosen.kind].find(rung, shapes)))
+        problems = list(dict.fromkeys(found_by(chosen.kind, chosen.rung, ladder_of(chosen))))
     except AlexconvError as error:
         problems = [str(error)]
     chosen.answer.write_text(json.dumps(problems))

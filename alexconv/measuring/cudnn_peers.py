@@ -92,7 +92,7 @@ class CudnnRunner(TorchRunner):
     def _plans(self, point: PeerPoint | PeerSequence, layer: Layer, padded: bool) -> tuple["Plans", Operands]:
         peer = point.entry
         operands = operands_of(self._torch, layer, point.N, peer.layout, point.precision, padded=padded)
-        return Plans(self._torch, self._cudnn, self._handle, layer, point.N, operands, peer), operands
+        return self.plans(point.N, operands, peer), operands
 
     def _work(self, point: PeerPoint | PeerSequence, layers: Sequence[Layer], padded: bool) -> Work:
         chosen: list[tuple[Plan, Record]] = []
@@ -107,12 +107,19 @@ class CudnnRunner(TorchRunner):
         exact = partial(exact_of, self._torch, layers, operands, point.precision)
         return Work(lambda: [plan.run() for plan, _ in chosen], check, exact, about)
 
-    def _proposed(self, layer: Layer, plans: "Plans", precision: str) -> "Search":
+    def plans(self, N: int, operands: Operands, peer: Peer) -> "Plans":
+        """The plans of a convolution of N images."""
+        return Plans(self._torch, self._cudnn, self._handle, N, operands, peer)
+
+    def proposed(self, plans: "Plans", keeps_bound: Callable[["Plan"], bool]) -> "Search":
         """A search that has tried what heuristics propose."""
-        search = Search(self._tried, partial(self._keeps_bound, layer, precision))
+        search = Search(self._tried, keeps_bound)
         for plan in plans.proposed():
             search.add(plan)
         return search
+
+    def _proposed(self, layer: Layer, plans: "Plans", precision: str) -> "Search":
+        return self.proposed(plans, partial(self._keeps_bound, layer, precision))
 
     def _keeps_bound(self, layer: Layer, precision: str, plan: "Plan") -> bool:
         """Whether the outputs of a plan's last run keep the bound of the class; a few images tell."""
@@ -182,10 +189,11 @@ class Plan:
         """Its output, which the next run overwrites."""
         return self._convolution.y
 
-    def run(self) -> Any:
-        """Enqueues the convolution; returns its output."""
+    def run(self, x: Any = None) -> Any:
+        """Enqueues the convolution, perhaps of another input; returns its output."""
         of = self._convolution
-        of.graph.execute_plan_at_index(of.buffers, self._workspace, self._index, handle=of.handle)
+        buffers = of.buffers if x is None else {**of.buffers, of.x: x}
+        of.graph.execute_plan_at_index(buffers, self._workspace, self._index, handle=of.handle)
         return self.y
 
 
@@ -259,8 +267,8 @@ class Convolution:
     Of a gradient, whose operands are in the roles x and w.
     """
 
-    def __init__(self, cudnn: Any, handle: Any, layer: Layer, operands: Operands, y: Any, halves: bool) -> None:
-        conv, kind = layer.conv, cudnn.data_type.HALF if halves else cudnn.data_type.FLOAT
+    def __init__(self, cudnn: Any, handle: Any, operands: Operands, y: Any, halves: bool) -> None:
+        conv, kind = operands.conv, cudnn.data_type.HALF if halves else cudnn.data_type.FLOAT
         self.handle, self.y = handle, y
         self.graph = graph = cudnn.pygraph(
             handle=handle,
@@ -273,7 +281,7 @@ class Convolution:
             return graph.tensor(dim=list(array.shape), stride=list(array.stride()), data_type=kind)
 
         x_of, w_of = tensor(operands.x), tensor(operands.w)
-        self.buffers = {x_of: operands.x, w_of: operands.w}
+        self.x, self.buffers = x_of, {x_of: operands.x, w_of: operands.w}
         operation, first, second = OPERATIONS[conv.direction]
         y_of = getattr(graph, operation)(
             **{first: x_of, second: w_of},
@@ -299,16 +307,14 @@ class Convolution:
 class Plans:
     """The plans that cuDNN can build for a peer's convolution, one at a time."""
 
-    def __init__(
-        self, torch: Any, cudnn: Any, handle: Any, layer: Layer, N: int, operands: Operands, peer: Peer
-    ) -> None:
+    def __init__(self, torch: Any, cudnn: Any, handle: Any, N: int, operands: Operands, peer: Peer) -> None:
         self._torch, self._cudnn = torch, cudnn
-        conv, x = layer.conv, operands.x
+        conv, x = operands.conv, operands.x
         last = x.is_contiguous(memory_format=torch.channels_last)
         memory = torch.channels_last if last else torch.contiguous_format
         y = torch.empty(conv.shape_of(conv.roles.y, N), dtype=x.dtype, device="cuda", memory_format=memory)
         halves = PRECISIONS[peer.precision].dtype == "float16"
-        self._convolution = partial(Convolution, cudnn, handle, layer, operands, y, halves)
+        self._convolution = partial(Convolution, cudnn, handle, operands, y, halves)
         self._avoided = [getattr(cudnn.numerical_note, name) for name in notes_to_avoid(peer)]
         self._any = self._convolution()  # to ask for engines and knobs
         self.refused = 0  # plans that do not support the shape here

@@ -71,7 +71,10 @@ def peers_of(text: str | None, executor: Executor) -> Sequence[str]:
         return ()
     if not executor.measures:
         raise UsageError(f"--peers {text} needs an NVIDIA GPU: the {executor.name} executor has no times to compare")
-    words = list(NETWORK_PEERS) if text == "torch" else text.split(",")
+    of_libraries = {
+        library: [name for name in NETWORK_PEERS if name.startswith(f"{library}-")] for library in ("torch", "cudnn")
+    }
+    words = [name for word in text.split(",") for name in of_libraries.get(word, [word])]
     if unknown := [word for word in words if word not in NETWORK_PEERS]:
         raise UsageError(f"no peer {unknown[0]} of networks: there are {', '.join(NETWORK_PEERS)}")
     return words
@@ -88,11 +91,14 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
         say.print(plan_table(runner, points))
         return 0
     file = RecordFile(options.out)
-    timed = executor.measures and settings.timed
-    headers = environment.write_headers(
-        file, executor.header(), command, **({"sampling": stopping_rule(options.seconds)} if timed else {})
-    )
-    records: list[Record] = []
+    previous = previous_of(file, runner, points) if options.resume else {}
+    if options.resume:
+        say.print(f"{len(previous)} of {len(points)} points are already in {options.out}", soft_wrap=True)
+    method: Record = {"sampling": stopping_rule(options.seconds)} if executor.measures and settings.timed else {}
+    method |= {"sustained_seconds": options.sustained} if options.sustained else {}
+    headers = environment.write_headers(file, executor.header(), command, **method)
+    records = list(previous.values())
+    points = [point for point in points if point not in previous]
 
     def keep(record: Record) -> None:
         records.append(record)
@@ -118,8 +124,18 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
             if records[-1]["status"] == "launch-error" and executor.lost():
                 progress.say("the device no longer answers after this fault")
                 break
-    environment.write_end(file, headers, records, 0)
+    environment.write_end(file, headers, records[len(previous) :], len(previous))
     return conclude()
+
+
+def previous_of(file: RecordFile, runner: NetworkRunner, points: Sequence[NetworkPoint]) -> dict[NetworkPoint, Record]:
+    """The records of a file that show what these points would: same kernels, code, device, software and settings."""
+    of_keys = {
+        record["point_key"]: record
+        for record in file.previous.headers.values()
+        if record["type"] == TYPE and record["status"] == "ok" and "point_key" in record
+    }
+    return {point: of_keys[key] for point in points if (key := runner.key(point)) in of_keys}
 
 
 def show(say: Console, options: argparse.Namespace, records: Sequence[Record]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from alexconv.code import code_of
 from alexconv.errors import AlexconvError, CompileError, OutOfMemory
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import Samples
@@ -25,7 +26,8 @@ from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights, generated, images, stored_as
 from alexconv.planning.planner import DoesNotFit
 from alexconv.precisions import PRECISIONS
-from alexconv.records.store import Record
+from alexconv.records import environment
+from alexconv.records.store import Record, digest
 
 PEER_ERROR = 4  # margin of a peer's scores: its stages are not checked apart
 
@@ -100,6 +102,7 @@ class NetworkRunner:
     def record(self, point: NetworkPoint) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
         record: Record = {"axes": point.axes(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        record["point_key"] = self.key(point)
         try:
             measured = self._peer(point) if point.rungs in NETWORK_PEERS else self._own(point)
         except DoesNotFit as reason:
@@ -109,6 +112,14 @@ class NetworkRunner:
                 raise
             measured = {"status": FAILURES[type(error)], "reason": str(error)}
         return {**record, **measured}
+
+    def key(self, point: NetworkPoint) -> str:
+        """Digest of all that the point's record depends on."""
+        settings = asdict(self.settings), self.executor.sustained
+        kernels = [[bound.rung.name, self.executor.key(bound)] for bound in self.bounds(point)]
+        libraries = environment.packages() if point.rungs in NETWORK_PEERS else {}
+        code = code_of(type(self), TorchNetwork, *OPENERS.values())
+        return digest([point.axes(), *settings, self.executor.header(), kernels, libraries, code])
 
     def bounds(self, point: NetworkPoint) -> list[BoundRung]:
         """The rungs to compile for a point; none for a peer, and for a point that cannot run here."""

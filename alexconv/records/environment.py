@@ -59,15 +59,20 @@ def host_facts() -> Record:
     return {"cpu": cpu_model(), "cores": cores(), "system": f"{platform.system()} {platform.release()}"}
 
 
-def software_facts() -> Record:
-    """Versions of this project and of the packages it depends on, and the git commit in a checkout."""
-    packages = {}
+def packages() -> Record:
+    """Versions of the packages that this project depends on, as far as they are there."""
+    versions = {}
     for name in PACKAGES:
         try:
-            packages[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return {"alexconv": __version__, "python": platform.python_version(), "packages": packages, **git_facts()}
+    return versions
+
+
+def software_facts() -> Record:
+    """Versions of this project and of the packages it depends on, and the git commit in a checkout."""
+    return {"alexconv": __version__, "python": platform.python_version(), "packages": packages(), **git_facts()}
 
 
 def git_facts() -> Record:

@@ -10,6 +10,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
+NAME = "persistent-half"
 MOST = 12  # stages
 ROWS, PIXELS, DEPTH = 16, 8, 32  # of a product
 WARPS, WARP = 16, 32
@@ -45,6 +46,11 @@ class Layer:
     def few_channels(self) -> bool:
         """Whether it takes rows of the image as they are."""
         return self.conv.C % DEPTH != 0
+
+    @property
+    def linear(self) -> bool:
+        """Whether it takes a single pixel."""
+        return self.conv.H * self.conv.W == 1
 
     @property
     def steps(self) -> int:
@@ -101,8 +107,8 @@ def tiles_of(layer: Layer) -> Iterator[Tile]:
 
 
 def tile_of(layer: Layer, blocks: int) -> Tile:
-    """The tile that takes least time; of the first layer rows of pooled pixels, as few filters as a product has."""
-    if layer.few_channels:
+    """The tile that takes least time; of the first layer a row of pooled pixels, of linear layers ROWS filters."""
+    if layer.few_channels or layer.linear:
         return next(tiles_of(layer))
     return min(tiles_of(layer), key=lambda tile: cost(layer, tile, blocks))
 
@@ -133,20 +139,24 @@ def refusal(layers: Sequence[Layer]) -> str | None:
         conv = layer.conv
         if conv.groups > 1 or conv.strides[0] != conv.strides[1]:
             return "it has groups, or different strides across and down"
+        if number and layers[number - 1].linear and not layer.linear:
+            return "a convolution follows a linear layer"
         if not conv.bias:
             return "a layer has no bias"
-        if layer.few_channels and (number or layer.pool == 1 or conv.U * conv.C % QUAD or conv.W * conv.C % QUAD):
-            return f"a layer has {conv.C} channels: but for the first they are a multiple of {DEPTH}"
+        if layer.few_channels != (number == 0):
+            return f"a layer has {conv.C} channels: they are a multiple of {DEPTH} in all layers but the first"
+        if layer.few_channels and (layer.pool == 1 or conv.U * conv.C % QUAD or conv.W * conv.C % QUAD):
+            return f"its first layer has no pooling, or strides and rows of other than multiples of {QUAD} values"
     return None
 
 
 SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 4, choices=(2, 3, 4, 5))
-PREFETCHES = Constant(
-    "PREFETCHES",
-    "lines that a lane prefetches in each stage before the linear layers",
-    lambda p: 1,
-    choices=(0, 1, 2),
+LOADED = Constant(
+    "LOADED", "vectors of a step's inputs that a lane loads in the step before", lambda p: 4, choices=(0, 2, 3, 4)
 )
+
+
+STREAMED = Constant("STREAMED", "whether linear weights make room in L2 first", lambda p: 1, choices=(0, 1), least=0)
 
 
 @dataclass(frozen=True)
@@ -201,8 +211,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     }
 
     def shared(p: Problem) -> int:
-        barriers = ceil(WARPS * p["SLOTS"] * 8 / LINE) * LINE
-        return WARPS * p["SLOTS"] * SLOT_BYTES + barriers + work
+        return WARPS * p["SLOTS"] * SLOT_BYTES + work
 
     def grid(p: Problem) -> Dims:
         return blocks, 1, 1
@@ -216,18 +225,18 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         cooperative=True,
     )
     return Rung(
-        "persistent-half",
-        "persistent-half",
+        NAME,
+        NAME,
         "all stages in one kernel, weights streamed ahead of them",
         family="stages",
         parent=None,
         file="stages/persistent.cu",
         launches=(launch,),
-        constants=(SLOTS, PREFETCHES),
+        constants=(SLOTS, LOADED, STREAMED),
         sizes=tuple((name, _constantly(value)) for name, value in sizes.items()),
         scratch=(
             Array("activations", lambda p: (max(last.output, 1),), HALF),
-            Array("counters", lambda p: (len(layers),), lasting=True),
+            Array("counters", lambda p: (len(layers) + 1,), lasting=True),
             Array("times", lambda p: (blocks, len(layers) + 1), 8),
         ),
         prepared=tuple(Array(name, _shaped(count), HALF) for name, count in arrays.items()),

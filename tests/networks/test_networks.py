@@ -179,6 +179,12 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
     assert line["status"] == "ok"
     assert "samples" not in line
     assert '"points":{"ok":1}' in out.read_text()
+    again = ["--network", "lenet-86-k7", "--N", "2,1", "--backend", "host", "--out", str(out), "--resume", "--verbose"]
+    assert main(again) == 0
+    assert f"1 of 2 points are already in {out}" in " ".join(capsys.readouterr().out.split())
+    assert out.read_text().count('"type":"network"') == 2
+    assert main([*again, "--seed", "1"]) == 0
+    assert f"0 of 2 points are already in {out}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -242,3 +248,15 @@ def test_every_schedule_on_a_gpu(precision):
         record = runner.record(NetworkPoint(small(), 5, precision, schedule))
         assert record["status"] == "ok", record["reason"]
         assert {"kernel", "latency", "h2d", "d2h", "total"} <= record["samples"].keys()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("peer", ("torch-nchw", "torch-nhwc", "cudnn-nhwc"))
+def test_a_peer_has_the_same_scores(peer):
+    executor = choose_executor("cuda")
+    executor.sustained = 0.2
+    record = NetworkRunner(executor, NetworkSettings(0.01)).record(
+        NetworkPoint(NETWORKS["alexnet-torchvision"], 2, "fp16", SCHEDULES["graph"], peer)
+    )
+    assert record["status"] == "ok", record["reason"]
+    assert record["sustained"].get("joules_per_run", 1.0) > 0

@@ -33,11 +33,11 @@ MAY_IMPORT = {
     "cluster": "kernels cpu_reference records planning executors measuring cli own",
     "tune": "kernels records planning executors measuring cli own predict cluster",
     "profile": "kernels records planning executors measuring cli own",
-    "check": "kernels compiling cpu_reference planning executors measuring profile cli own",
+    "networks": "kernels cpu_reference records planning executors measuring tune cli",
+    "check": "kernels compiling cpu_reference planning executors measuring profile cli own networks",
     "grade": "kernels compiling cpu_reference records planning executors measuring own check cli",
     "library": "kernels compiling records planning executors tune",
     "accuracy": "kernels cpu_reference records planning executors measuring own cli",
-    "networks": "kernels cpu_reference records planning executors measuring tune cli",
     "commands": (
         "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade networks "
         "cli"

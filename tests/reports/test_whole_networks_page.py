@@ -16,7 +16,9 @@ def written(path: Path, *points: tuple[str, int, str, float], stages: bool = Fal
         if stages:
             stage["samples"] = {"kernel": [us / 2e3] * 6}
         samples = {"kernel": [us / 1e3] * 6, "latency": [us / 500] * 6}
-        file.header("network", {"axes": axes, "status": "ok", "stages": [stage], "samples": samples, **headers})
+        more = {} if "-" in rungs else {"sustained": {"joules_per_run": 0.02}}
+        more |= {"timeline": [0.5, 2.5]} if schedule == "persistent" else {}
+        file.header("network", {"axes": axes, "status": "ok", "stages": [stage], "samples": samples, **more, **headers})
     return path
 
 
@@ -24,17 +26,27 @@ def test_schedules_are_compared_with_the_one_before_and_networks_with_the_fastes
     points = [
         (schedule, N, "auto", us * N) for schedule, us in (("epilogue", 100.0), ("dependent", 80.0)) for N in (1, 128)
     ]
-    peers = [("graph", 1, "torch-nchw", 200.0), ("graph", 1, "torch-nhwc", 160.0)]
+    peers = [
+        ("graph", 1, f"{name}", us)
+        for name, us in {"torch-nchw": 200.0, "torch-nhwc": 160.0, "cudnn-nhwc": 120.0}.items()
+    ]
     parts = wholes.parts([written(tmp_path / "made.jsonl", *points, *peers, stages=True)])
     rows = [line for line in parts["whole-schedules"].splitlines() if line.startswith("| dependent")]
     assert rows == ["| dependent | epilogue | 75 | 160.0 | 80.00 | 1.25× faster | 450 | 10,240 | 1.25× faster |"]
     assert (
-        "| alexnet-torchvision | fp16 | 1 | dependent | auto | 80.00 | 200.0 | 160.0 | – | 2.00× faster | 12,500 |"
-        in (parts["whole-peers"])
+        "| 1 | dependent | auto | 80.00 | 200.0 | 160.0 | – | – | 120.0 | 1.50× faster | 12,500 | 20.00 | – |"
+        in parts["whole-peers"]
     )
     assert "| conv1 | `mma-half` | 40.00 | 0.075" in parts["whole-stages"]
-    assert "| 128 | dependent | auto | 10,240 | – | – | – | – | 12,500 |" in parts["whole-peers"]
+    assert "| 128 | dependent | auto | 10,240 | – | – | – | – | – | – | 12,500 | 0.1562 | – |" in parts["whole-peers"]
     assert "made.jsonl" in parts["whole-peers"]
+    assert parts["whole-timeline"] == wholes.NOT_MEASURED
+    parts = wholes.parts([written(tmp_path / "whole.jsonl", ("persistent", 1, "auto", 4.0))])
+    assert parts["whole-timeline"].splitlines()[2:5] == [
+        "| conv1 | 0.5000 | 2.000 | 3.000 | 1.500 |",
+        "| the kernel | – | 2.500 | – | – |",
+        "| launched and waited for | – | 4.000 | – | – |",
+    ]
 
 
 def test_nothing_is_shown_of_what_was_not_timed(tmp_path):

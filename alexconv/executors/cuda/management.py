@@ -55,6 +55,13 @@ class Management:
             readings["power_w"] /= 1e3  # NVML's are milliwatts
         return readings
 
+    def energy(self) -> float | None:
+        """Joules since the driver was loaded, or None where the device does not count them."""
+        if self._gpu is not None:
+            with suppress(self._nvml.NVMLError):
+                return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu)) / 1e3  # NVML's are millijoules
+        return None
+
     def settings(self) -> Record:
         """Requested clocks in MHz and the power limit in mW."""
         nvml, gpu = self._nvml, self._gpu

@@ -138,10 +138,12 @@ def time_sustained(
 ) -> tuple[list[float], Record]:
     """Samples in ms of runs back to back, after ``seconds`` of such runs, and the device's health under this load.
 
-    ``expected`` is the time of one run in ms.
+    ``expected`` is the time of one run in ms.  Health has the mean energy of a run, too, where the device counts it.
     """
     runs, marks = runs_in(SUSTAINED_MS, expected), []
     before = max(1, round(1e3 * seconds / (runs * expected)))
+    gpu.stream.synchronize()
+    joules = gpu.management.energy()
     for sample in range(before + SUSTAINED_SAMPLES):
         if sample >= before:
             marks.append(gpu.mark(gpu.stream))
@@ -151,6 +153,8 @@ def time_sustained(
     marks.append(gpu.mark(gpu.stream))
     health = gpu.management.health()
     gpu.stream.synchronize()
+    if joules is not None and (joules_after := gpu.management.energy()) is not None:
+        health["joules_per_run"] = (joules_after - joules) / (runs * (before + SUSTAINED_SAMPLES))
     return [float(end.time_since(start)) / runs for start, end in pairwise(marks)], health
 
 

@@ -10,7 +10,8 @@
 //   - Dynamic shared memory comes from host_cuda::dynamic_shared(), on a GPU from `extern __shared__`: one macro hides
 //     the difference.
 //   - Threads meet at __syncthreads(), __syncwarp(), the *_sync functions and those of hopper.h, nowhere else.  The
-//     threads of a warp are not in lockstep, and a thread that spins on memory hangs: nothing preempts it.
+//     threads of a warp are not in lockstep, and a thread that spins on memory hangs: nothing preempts it.  Blocks of a
+//     cooperative launch wait for each other through the functions of residents.h.
 //   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
 //   - `__shared__` is local to functions.  A `__constant__` array can be written through HostModule.symbol.
