@@ -66,8 +66,8 @@ def by_layer(records: Sequence[Record]) -> Layers:
 
 
 def batches(layers: Layers, workload: str) -> list[tuple[int, str]]:
-    """The batch sizes and precisions in which all layers of a workload that have records have one."""
-    numbers = {layer for name, layer, *_ in layers if name == workload}
+    """The batch sizes and precisions in which all layers of a workload have a record."""
+    numbers = range(1, len(WORKLOADS[workload].layers) + 1)
     of = dict.fromkeys((N, precision) for name, _, N, precision in layers if name == workload)
     return [(N, kind) for N, kind in of if all((workload, layer, N, kind) in layers for layer in numbers)]
 
