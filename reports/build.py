@@ -90,6 +90,9 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
             *("h100-profile-cudnn.jsonl", "h100/overlapped-*.jsonl", "h200-data.jsonl"),
         )(results),
     },
+    "docs/frontier-small-batch.md": of_files(
+        losses.launch_parts, "h100/together-before.jsonl", "h100/together-trial.jsonl"
+    ),
     "docs/gradients.md": lambda results: {
         **gradients.parts(files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl")),
         **training.parts(files_in(results, "training/*.jsonl")),

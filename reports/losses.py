@@ -110,3 +110,26 @@ def parts(timeline: Path, trials: Sequence[Path], data: Path) -> dict[str, str]:
         "fp16-data": of(DATA, list(data_rows(data)), [data]),
         "fp16-trial": of(TRIALS, list(trial_rows(trials)), trials),
     }
+
+
+PREDICTED_LAUNCHES = {"fp16": 26.5, "tf32": 38.5, "fp32": 60.5}  # microseconds, before the trial ran
+LAUNCHES = ("class", "predicted, µs", "before, µs", "trial, µs", "than before")
+
+
+def launch_rows(before: Path, trial: Path) -> Iterator[tuple[Cell, ...]]:
+    """Five layers of one image in one graph, before and with launches on all multiprocessors."""
+    times = [
+        {record["point"]["precision"]: median_of(record, "kernel") for record in read([file]).points}
+        for file in (before, trial)
+    ]
+    for name, predicted in PREDICTED_LAUNCHES.items():
+        ours, tried = (of_file.get(name) for of_file in times)
+        if ours and tried:
+            yield name, predicted, ours * THOUSAND, tried * THOUSAND, Faster(ours / tried)
+
+
+def launch_parts(files: Sequence[Path]) -> dict[str, str]:
+    """The part of docs/frontier-small-batch.md."""
+    records = read(files)
+    table = markdown_table(LAUNCHES, list(launch_rows(*files)))
+    return {"launch-trial": "\n".join([*table, "", source(records, records.points, files)])}
