@@ -7,6 +7,9 @@
 // affine: the activation of x times a factor and plus a shift of each channel.  gate: x times the sigmoid of a number of
 // each image and channel.  pool: the largest value of a window, or the mean; windows end at the plane's border.  means:
 // the mean of each plane; a block sums some chunks of channels of an image, its threads' sums are added in a tree.
+// pool_planes: pool of x in planes, so that a large array need not be brought into the other order before it is pooled; a
+// warp computes neighbouring pixels of a row, so that its loads are coalesced.  layer_norm: a warp normalizes a pixel's
+// channels, which stay in its registers.
 #include "activation.cuh"
 
 #if ELEMENT_BYTES == 2
@@ -172,6 +175,58 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
+constexpr int MOST_CHUNKS = 4;  // of a lane
+
+struct LayerNorm {
+    long long pixels, C, x_pitch, eps_bits;  // the bits of eps, a float
+};
+
+// The sum over a warp, in every lane.
+__device__ __forceinline__ float of_warp(float value)
+{
+#pragma unroll
+    for (int apart = LANES / 2; apart; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    layer_norm(const Element* __restrict__ x,        // [pixels][C], x_pitch apart
+               const Element* __restrict__ factors,  // [C]
+               const Element* __restrict__ shifts,   // [C]
+               Element* __restrict__ y,              // [pixels][C]
+               LayerNorm of)
+{
+    const long long pixel = (long long)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    if (pixel >= of.pixels) return;
+    const int lane = threadIdx.x % LANES, C = of.C;
+    float values[MOST_CHUNKS][VECTOR] = {}, sum = 0, squares = 0;
+#pragma unroll
+    for (int j = 0; j < MOST_CHUNKS; ++j) {
+        const int c = (j * LANES + lane) * VECTOR;
+        if (c >= C) continue;
+        const Chunk chunk = load(x + pixel * of.x_pitch + c);
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) sum += values[j][i] = float(chunk.values[i]);
+    }
+    const float mean = of_warp(sum) / C;
+#pragma unroll
+    for (int j = 0; j < MOST_CHUNKS; ++j)
+        if ((j * LANES + lane) * VECTOR < C)
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) squares += (values[j][i] - mean) * (values[j][i] - mean);
+    const float scale = rsqrtf(of_warp(squares) / C + __int_as_float(int(of.eps_bits)));
+#pragma unroll
+    for (int j = 0; j < MOST_CHUNKS; ++j) {
+        const int c = (j * LANES + lane) * VECTOR;
+        if (c >= C) continue;
+        const Chunk factor = load(factors + c), shift = load(shifts + c);
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i)
+            values[j][i] = (values[j][i] - mean) * scale * float(factor.values[i]) + float(shift.values[i]);
+        store(y + pixel * C + c, values[j]);
+    }
+}
+
 constexpr int SUMMING_THREADS = 1024;
 
 struct Means {
@@ -183,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(SUMMING_THREADS)
           Element* __restrict__ y,        // [N][C]
           Means of)
 {
-    __shared__ float sums[SUMMING_THREADS][VECTOR];
+    __shared__ float sums[VECTOR][SUMMING_THREADS];  // neighbouring threads' in neighbouring banks
     const int columns = of.columns, chunks = of.C / VECTOR, blocks = (chunks + columns - 1) / columns;
     const long long n = blockIdx.x / blocks;
     const int chunk = blockIdx.x % blocks * columns + threadIdx.x % columns, pixels = of.pixels;
@@ -198,15 +253,15 @@ extern "C" __global__ void __launch_bounds__(SUMMING_THREADS)
         }
     }
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i) sums[threadIdx.x][i] = sum[i];
+    for (int i = 0; i < VECTOR; ++i) sums[i][threadIdx.x] = sum[i];
     for (int half = SUMMING_THREADS / 2; half >= columns; half /= 2) {
         __syncthreads();  // the sums that the next step adds are complete
         if (threadIdx.x < half)
 #pragma unroll
-            for (int i = 0; i < VECTOR; ++i) sums[threadIdx.x][i] += sums[threadIdx.x + half][i];
+            for (int i = 0; i < VECTOR; ++i) sums[i][threadIdx.x] += sums[i][threadIdx.x + half];
     }
     if (threadIdx.x >= columns || chunk >= chunks) return;
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i) sum[i] = sums[threadIdx.x][i] / pixels;
+    for (int i = 0; i < VECTOR; ++i) sum[i] = sums[i][threadIdx.x] / pixels;
     store(y + n * of.C + chunk * VECTOR, sum);
 }

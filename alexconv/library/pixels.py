@@ -4,6 +4,7 @@ Arrays have the channels innermost, whole vectors of 16 bytes for each pixel; th
 ones.
 """
 
+import struct
 from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from alexconv.shapes import Conv
 
 MOST_PACKETS = 4096
 LANES = 32
+MOST_CHUNKS = 4  # vectors of a pixel that a lane of layer_norm has
 TOGETHER = 4  # pixels of a thread of affine
 SUMMING_THREADS = 1024  # of a block of means, as in pixels.cu
 MOST_COLUMNS, LEAST_COLUMNS = 32, 4  # vectors of a pixel that such a block sums
@@ -83,6 +85,16 @@ def pool_planes(x: Descriptor, y: Descriptor, window: Sequence[int]) -> Work | N
         return None
     (N, C, H, W), (E, F) = x.shape, y.shape[2:]
     return Work("pool_planes", ("x", "y"), (N, H, W, C, E, F, *window, C, y_pitch, 0), N * E * ceil(F / LANES))
+
+
+def layer_norm(x: Descriptor, y: Descriptor, eps: float) -> Work | None:
+    """x normalized over its channels, times ``w``, plus ``bias``, into a packed y; None if an array is not taken."""
+    step = pitch(x)
+    if step is None or pitch(y) != x.shape[1] or x.shape[1] > LANES * MOST_CHUNKS * vector_of(x):
+        return None
+    N, C, H, W = x.shape
+    (bits,) = struct.unpack("<i", struct.pack("<f", eps))
+    return Work("layer_norm", ("x", "w", "bias", "y"), (N * H * W, C, step, bits), ceil(N * H * W * LANES / THREADS))
 
 
 def means(x: Descriptor) -> Work | None:

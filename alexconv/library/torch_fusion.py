@@ -24,6 +24,7 @@ from alexconv.library.torch_pixels import (
     averaged,
     gated,
     is_channels_last,
+    normalized,
     patched,
 )
 
@@ -40,6 +41,8 @@ SIGMOIDS = {nn.Sigmoid, torch.sigmoid, functional.sigmoid, "sigmoid"}
 PERMUTATIONS = {torch.permute, "permute"}
 PRODUCTS = {operator.mul, torch.mul, "mul"}
 KEEP_CHANNELS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Identity, nn.Dropout)
+# Functions of torch that pixels.cu computes.
+FUNCTIONS = {functional.adaptive_avg_pool2d: averaged, functional.layer_norm: normalized}
 FEW_CHANNELS = 4  # of an image
 NOTHING_IN_EVALUATION = (nn.Identity, nn.Dropout, nn.Dropout2d)
 STOCHASTIC_DEPTH = "stochastic_depth"  # torchvision's function, which returns its input in evaluation
@@ -213,8 +216,8 @@ class Rewriting:
                 self.own.append(self._name(following))
         if type(self._module(node)) in PATCHES.values():
             self.own.append(self._name(node))
-        elif self._kind(node) is functional.adaptive_avg_pool2d and len(node.args) == 2:
-            node.target = averaged
+        elif self._kind(node) in FUNCTIONS and node.args:
+            node.target = FUNCTIONS[node.target]
             self.own.append(self._name(node))
         elif self._kind(node) in PRODUCTS and len(node.args) == 2 and not node.kwargs:
             sides = [side for side in node.args if isinstance(side, torch.fx.Node)]

@@ -108,14 +108,6 @@ class PatchedGlobalPool(nn.AdaptiveAvgPool2d):  # type: ignore[misc]
         return averaged(x, self.output_size)
 
 
-PATCHES: dict[type, type] = {
-    nn.AdaptiveAvgPool2d: PatchedGlobalPool,
-    nn.BatchNorm2d: PatchedNorm,
-    nn.MaxPool2d: PatchedMaxPool,
-    nn.AvgPool2d: PatchedAvgPool,
-}
-
-
 def patched(module: nn.Module) -> nn.Module:
     """A module of PATCHES that pixels.cu computes, with the same state."""
     replacement: nn.Module = object.__new__(PATCHES[type(module)])
@@ -151,6 +143,41 @@ def outputs(size: int, window: int, step: int, around: int, *, up: bool) -> int:
     room = size + 2 * around - window
     count = (room + (step - 1 if up else 0)) // step + 1
     return count - 1 if up and (count - 1) * step >= size + around else count
+
+
+class PatchedLayerNorm(nn.LayerNorm):  # type: ignore[misc]
+    """A layer norm over the channels of pixels, ``[N][H][W][C]``."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The normalized tensor."""
+        return normalized(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+PATCHES: dict[type, type] = {
+    nn.LayerNorm: PatchedLayerNorm,
+    nn.AdaptiveAvgPool2d: PatchedGlobalPool,
+    nn.BatchNorm2d: PatchedNorm,
+    nn.MaxPool2d: PatchedMaxPool,
+    nn.AvgPool2d: PatchedAvgPool,
+}
+
+
+def normalized(
+    x: torch.Tensor,
+    normalized_shape: Any,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """``torch.nn.functional.layer_norm``."""
+    affine = weight is not None and bias is not None and weight.dtype == bias.dtype == x.dtype
+    frozen = not (torch.is_grad_enabled() and weight is not None and weight.requires_grad)
+    if affine and frozen and x.dim() == 4 and tuple(normalized_shape) == x.shape[3:] and takes(x):
+        planes = x.permute(0, 3, 1, 2)
+        y = computed(planes, planes.shape, lambda of_x, of_y: pixels.layer_norm(of_x, of_y, eps), weight, bias)
+        if y is not None:
+            return y.permute(0, 2, 3, 1)
+    return torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps)
 
 
 def averaged(x: torch.Tensor, output_size: Any) -> torch.Tensor:

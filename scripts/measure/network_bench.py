@@ -5,7 +5,7 @@
 A contender is a side and the order of its tensors, as in ``alexconv-nhwc``: ``alexconv`` is ``alexconv.patch(model,
 fuse=True)``, ``torch`` the model itself with benchmarked engines, ``inductor`` what ``torch.compile`` makes of it, and
 ``compile`` that with ``mode="max-autotune-no-cudagraphs"``; their launches are captured like those of the others
-(``max-autotune`` captures them itself).  Linear layers and layer norms are torch's on each side.
+(``max-autotune`` captures them itself).  Linear layers of vectors are torch's on each side.
 
 Weights are torchvision's random ones; batch norms' statistics are those of a batch of random images, since activations
 would otherwise leave fp16's range in deep networks.  The input is random too, 224 x 224.  Appends a record of type

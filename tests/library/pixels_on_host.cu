@@ -17,3 +17,9 @@ extern "C" __global__ void pool_at(const Element* x, Element* y, const Pool* of)
 extern "C" __global__ void means_at(const Element* x, Element* y, const Means* of) { means(x, y, *of); }
 
 extern "C" __global__ void pool_planes_at(const Element* x, Element* y, const Pool* of) { pool_planes(x, y, *of); }
+
+extern "C" __global__ void layer_norm_at(const Element* x, const Element* factors, const Element* shifts, Element* y,
+                                         const LayerNorm* of)
+{
+    layer_norm(x, factors, shifts, y, *of);
+}

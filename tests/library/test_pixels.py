@@ -16,7 +16,7 @@ N, C, H, W, WHOLE, FIRST = 2, 24, 7, 9, 40, 8  # x is some channels of a larger 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["fp16", "fp32"])
 def module(request):
-    entries = [f"{entry}_at" for entry in ("affine", "gate", "pool", "means", "pool_planes")]
+    entries = [f"{entry}_at" for entry in ("affine", "gate", "pool", "means", "pool_planes", "layer_norm")]
     return RUNTIME.compile(SOURCE, {"ELEMENT_BYTES": request.param}, entries), f"f{request.param}"
 
 
@@ -126,6 +126,18 @@ def test_means(module, images, monkeypatch):
     due = x.astype("f8").mean((2, 3), keepdims=True)
     assert np.isnan(due).sum() == 1
     np.testing.assert_allclose(stored, due, rtol=1e-3 if dtype == "f2" else 1e-5, atol=1e-3 if dtype == "f2" else 1e-6)
+
+
+def test_layer_norm(module):
+    dtype = module[1]
+    x, y = slice_of_channels(dtype), nhwc(np.full((N, C, H, W), np.nan, dtype))
+    factors, shifts = np.random.default_rng(2).uniform(-2, 2, (2, C)).astype(dtype)
+    work = pixels.layer_norm(descriptor(x), descriptor(y), 0.5)
+    stored = run(module, work, x=x, w=factors, bias=shifts, y=y)
+    wide = x.astype("f8")
+    mean, variance = wide.mean(1, keepdims=True), wide.var(1, keepdims=True)
+    due = (wide - mean) / np.sqrt(variance + 0.5) * factors[:, None, None].astype("f8") + shifts[:, None, None]
+    np.testing.assert_allclose(stored, due, rtol=2e-3 if dtype == "f2" else 1e-5, atol=2e-3 if dtype == "f2" else 1e-5)
 
 
 def test_arrays_that_are_not_taken():
