@@ -42,19 +42,25 @@ def time(record: Record) -> float:
 
 
 def comparisons(records: Sequence[Record]) -> list[Comparison]:
-    """Those of all networks that both sides ran on a card, the last record of each contender counting."""
+    """Those of all networks that both sides ran on a card, of the last card, if possible with torch.compile.
+
+    The last record of each contender counts.
+    """
     points: dict[tuple[str, int, str, str], dict[str, Record]] = {}
     for record in records:
         if "ms" in record:
             key = record["precision"], record["N"], record["network"], record["device"]
             points.setdefault(key, {})[record["contender"]] = record
-    compared = {}
+    compared: dict[tuple[str, int, str], Comparison] = {}
     for (precision, N, network, _), of_point in points.items():
         ours = [record for name, record in of_point.items() if name.startswith(OURS)]
         others = [record for name, record in of_point.items() if not name.startswith(OURS)]
         if ours and others:
             compiled = any(record["contender"].startswith(COMPILED) for record in others)
-            compared[precision, N, network] = Comparison(min(ours, key=time), min(others, key=time), compiled)
+            comparison = Comparison(min(ours, key=time), min(others, key=time), compiled)
+            before = compared.get((precision, N, network))
+            if before is None or compiled >= before.compiled:
+                compared[precision, N, network] = comparison
     return list(compared.values())
 
 
