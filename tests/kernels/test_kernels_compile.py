@@ -9,6 +9,7 @@ import pytest
 from alexconv import ceilings
 from alexconv.compiling.nvcc import compile_cubin, find_nvcc
 from alexconv.errors import CompileError, MissingTool
+from alexconv.kernels import dynamic
 from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung, defines
@@ -70,6 +71,14 @@ def test_the_rung_compiles(rung: Rung):
         assert cubin.startswith(ELF)
         for launch in rung.launches:
             assert b"\0" + launch.entry.encode() + b"\0" in cubin, "the entry point is a symbol with its plain name"
+
+
+@pytest.mark.parametrize("family", sorted({rung.family for rung in RUNGS.values() if rung.dynamic}))
+def test_a_familys_build_for_every_shape_compiles(family: str):
+    rung = next(rung for rung in RUNGS.values() if rung.family == family and rung.dynamic)
+    assert rung.dynamic
+    cubin = compile_cubin(rung.path, rung.dynamic.defines(rung.dynamic.builds[0]), OWN, lasting=True)
+    assert cubin.startswith(ELF) and dynamic.SYMBOL.encode() + b"\0" in cubin, "the numbers are a symbol"
 
 
 @pytest.mark.parametrize("factors", (0, 1))
