@@ -81,7 +81,7 @@ def waited_for(x: Descriptor, w: Descriptor, bias: Descriptor | None, terms: Ter
     """The same for tensors of these descriptors, once."""
     call, device = call_of(terms, w, x, None, bias), devices.gpu(x.device)  # type: ignore[arg-type]
     with device.lock, device.current():
-        if key := route_of(device, call).key:
+        if device.compiles and (key := route_of(device, call).key):
             device.loaded(key, wait=True)
 
 
@@ -99,7 +99,7 @@ def started(x: Descriptor, w: Descriptor, wanted: tuple[bool, bool], terms: Term
     directions = [direction for direction, is_wanted in zip((DGRAD, WGRAD), wanted, strict=True) if is_wanted]
     with device.lock, device.current():
         for call in gradient_calls(device, forward, directions):
-            if key := route_of(device, call).key:
+            if device.compiles and (key := route_of(device, call).key):
                 device.loaded(key, wait=False)
 
 
