@@ -1,6 +1,7 @@
 """Where nvcc is looked for, and in which order."""
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,23 @@ def test_a_wheel_whose_program_may_not_run_is_passed_over(places: dict[str, Path
     places["wheel"].chmod(0o644)
     with pytest.raises(MissingTool):
         nvcc.find_nvcc()
+
+
+def test_machine_code_for_every_shape_that_a_package_brings_needs_no_compiler(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, code = tmp_path / "any.cu", b"machine code"
+    source.write_text("// any shape\n")
+    monkeypatch.setattr(nvcc, "PACKAGED", tmp_path)
+
+    def missing() -> str:
+        raise MissingTool("no nvcc")
+
+    monkeypatch.setattr(nvcc, "find_nvcc", missing)
+    with pytest.raises(MissingTool):
+        nvcc.compile_cubin(source, {"A": 1}, "86", lasting=True)
+    packaged = tmp_path / nvcc.lasting_path(source, {"A": 1}, "80").name  # Ampere's, which the 86 runs
+    packaged.write_bytes(code + sha256(code).digest())
+    assert nvcc.compile_cubin(source, {"A": 1}, "86", lasting=True) == code
+    with pytest.raises(MissingTool):
+        nvcc.compile_cubin(source, {"A": 2}, "86", lasting=True)
