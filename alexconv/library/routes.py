@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from alexconv.errors import LaunchError, OutOfMemory
@@ -26,6 +27,7 @@ from alexconv.tune import auto
 from alexconv.tune.estimate import copying, dynamic_builds
 from alexconv.tune.measured import Request
 
+QUIET, PATIENCE = 0.1, 2.0  # seconds
 NO_ACTIVATION: dict[str, Any] = {"relu": False, "ceiling": 0, "silu": False, "gelu": False}
 
 
@@ -222,8 +224,10 @@ def is_chosen(device: Gpu, call: Call) -> bool:
 def chosen_later(device: Gpu, call: Call) -> Future[None]:
     """Chooses the call's rung in the background, and compiles it; the future of both.
 
-    Choosing takes longer than a first call may.
+    Choosing takes longer than a first call may, and would slow the next first calls, of a network's other layers: it
+    begins when there has been none for QUIET seconds.
     """
+    device.last_first_call = monotonic()
     begun = device.choosing.get(call)
     if begun is not None:
         return begun
@@ -234,8 +238,9 @@ def chosen_later(device: Gpu, call: Call) -> Future[None]:
         compiled.set_result(None)
 
     def choose() -> None:
+        until_quiet(device)
         try:
-            with device.current():
+            with device.one_chooses, device.current():
                 key = route_of(device, call).key
                 building = device.begun(key) if key else None
         except BaseException:  # which the next call raises again, as it chooses
@@ -248,6 +253,13 @@ def chosen_later(device: Gpu, call: Call) -> Future[None]:
 
     COMPILERS.submit(choose)
     return compiled
+
+
+def until_quiet(device: Gpu) -> None:
+    """Waits until there has been no first call for QUIET seconds, but no longer than PATIENCE."""
+    end = monotonic() + PATIENCE
+    while (now := monotonic()) < end and (wait := device.last_first_call + QUIET - now) > 0:
+        sleep(wait)
 
 
 def of_every_shape(device: Gpu, call: Call) -> tuple[Route, Loaded] | None:

@@ -307,6 +307,7 @@ class Gpu:
         self._built: set[Any] = set()  # files and macros of cubins for every shape that are there
         self.routed: set[Any] = set()  # calls whose rung is chosen
         self.choosing: dict[Any, Future[None]] = {}  # of calls whose rung is being chosen
+        self.one_chooses, self.last_first_call = threading.Lock(), 0.0  # in the background, after a pause
         self._asked: set[str] = set()  # classes whose builds for every shape have been begun
 
     @contextmanager
