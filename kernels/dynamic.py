@@ -47,6 +47,7 @@ class Dynamic:
     variants: further macros, which a layer determines.
     numbers: those that the file takes besides ``COMMON``, the rung's other constants among them.
     groups: whether the builds take layers with groups.
+    slower: how much longer they take than the rung's estimate, and ``besides``: microseconds.
     """
 
     builds: tuple[Mapping[str, int], ...] = field(hash=False)  # a rung, and so a point, is hashed; a mapping cannot be
@@ -54,6 +55,8 @@ class Dynamic:
     variants: tuple[Number, ...] = ()
     numbers: tuple[Number, ...] = ()
     groups: bool = False
+    slower: float = 1.0
+    besides: float = 0.0
 
     def macros(self, p: Problem) -> dict[str, int]:
         """The macros of the build that a problem takes; KeyError if its constants are those of none."""

@@ -78,7 +78,8 @@ def dynamic_builds(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple
     if rung.dynamic is None:
         return []
     bounds = (BoundRung(rung, conv, constants, device, True) for constants in dynamic_constants(rung, conv, N, device))
-    estimated = ((estimate(bound, N), bound) for bound in bounds if not bound.refusal())
+    slower, besides = rung.dynamic.slower, rung.dynamic.besides
+    estimated = ((slower * estimate(bound, N) + besides, bound) for bound in bounds if not bound.refusal())
     return sorted(estimated, key=lambda known: known[0])
 
 

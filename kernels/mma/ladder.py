@@ -133,6 +133,7 @@ class Tile:
     down: int = 1
     inputs: int = 15 * 1024
     scaled: bool = False
+    any_shape: float = 1.0
 
     def usual(self, p: Problem) -> Usual:
         """The default constants, functions of shape and device alone."""
@@ -277,7 +278,13 @@ class Tile:
             for pixels, filters in DYNAMIC_TILES
             if filters % (self.down * FRAGMENT_ROWS) == 0
         )
-        return Dynamic(tuple({**tile, **fixed} for tile in tiles), numbers=numbers, rest=self.rest, groups=True)
+        return Dynamic(
+            tuple({**tile, **fixed} for tile in tiles),
+            numbers=numbers,
+            rest=self.rest,
+            groups=True,
+            slower=self.any_shape,
+        )
 
     def rest(self, p: Problem) -> list[dict[str, int]]:
         """For each number of split-K slices of a tile the largest K tile that a block's shared memory holds."""
@@ -423,7 +430,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-t",
         "implicit GEMM on tensor cores (mma.sync), split-K across blocks: for small batches",
         "fused-unroll-matmul",
-        Tile(in_floats, tap=0.0055, full=150, warps=8),
+        Tile(in_floats, tap=0.0055, full=150, warps=8, any_shape=1.7),
         precision="tf32",
         factors="tf32",
         cpu_order=1,
@@ -433,7 +440,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-s",
         "floats scaled and rounded to fp16, two per word: half the filter bytes, twice the rate of tf32",
         "mma-tf32",
-        Tile(in_pairs(1), tap=0.0055, full=110, scaled=True),
+        Tile(in_pairs(1), tap=0.0055, full=110, scaled=True, any_shape=2.2),
         precision="tf32",
     ),
     rung(
@@ -441,7 +448,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-2",
         "operands as hi and lo fp16 terms, three products: the accuracy of fp32",
         "mma-scaled",
-        Tile(in_pairs(2), tap=0.0060, full=76, terms=2, stages=3, down=2, scaled=True),
+        Tile(in_pairs(2), tap=0.0060, full=76, terms=2, stages=3, down=2, scaled=True, any_shape=2.0),
         precision="fp32",
     ),
     rung(

@@ -402,6 +402,8 @@ def dynamic(
     tiles: tuple[tuple[int, int], ...],
     rest: Callable[[Problem], Iterable[Mapping[str, int]]] = lambda p: ({},),
     *more: Number,
+    slower: float = 1.0,
+    besides: float = 0.0,
 ) -> Dynamic:
     """The builds for every shape, with tiles of so many pixels and filters, and as many stages as fit.
 
@@ -429,6 +431,8 @@ def dynamic(
         variants=(("LADDER_SIDE", lambda p: side(p.conv, gathers)),),
         numbers=numbers,
         rest=rest,
+        slower=slower,
+        besides=besides,
     )
 
 
@@ -483,7 +487,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays, value=2),
-        dynamic=dynamic(NATIVE, where_it_pays, ((128, 64), (192, 64), (192, 128))),
+        dynamic=dynamic(NATIVE, where_it_pays, ((128, 64), (192, 64), (192, 128)), slower=1.3, besides=3.0),
     ),
     Rung(
         "wgmma-scaled",
@@ -509,7 +513,9 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays),
-        dynamic=dynamic(STUDY, where_it_pays, ((128, 64), (192, 64), (192, 128), (192, 192), (256, 128))),
+        dynamic=dynamic(
+            STUDY, where_it_pays, ((128, 64), (192, 64), (192, 128), (192, 192), (256, 128)), slower=1.25, besides=5.0
+        ),
     ),
     Rung(
         "wgmma-split",
@@ -550,6 +556,12 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         takes=TAKES_ALL,
         products=3,
         time=tiled(where_it_pays, terms=2, products=3),
-        dynamic=dynamic(STUDY_SPLIT, where_it_pays, ((128, 64), (192, 64), (192, 96), (192, 128), (256, 64))),
+        dynamic=dynamic(
+            STUDY_SPLIT,
+            where_it_pays,
+            ((128, 64), (192, 64), (192, 96), (192, 128), (256, 64)),
+            slower=1.2,
+            besides=6.0,
+        ),
     ),
 )
