@@ -120,7 +120,8 @@ class Tile:
     ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` of an operand: 1, or 2 (hi and lo).  ``stages``,
     ``warps`` (at most), ``down`` (warps that divide the filters) and ``inputs`` (words of a K tile at most) determine
     the defaults; ``tap`` (microseconds for each tap of a block) and ``full`` (multiply-adds per cycle of a full
-    multiprocessor) the time.  ``scaled`` operands are floats times powers of two, and their pixels have flags.
+    multiprocessor) the time, of which builds for every shape take ``any_shape``.  ``scaled`` operands are floats times
+    powers of two, and their pixels have flags.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
