@@ -134,10 +134,10 @@ def pays(records: Sequence[Record]) -> str:
 
 def where(records: Records) -> str:
     """The card and the batch, in a line."""
-    (device,) = [header for header in records.headers.values() if header["type"] == "device"]
+    cards = dict.fromkeys(header["name"] for header in records.headers.values() if header["type"] == "device")
     (N,) = {record["point"]["N"] for record in records.points}
     (workload,) = {record["point"]["workload"] for record in records.points}
-    return f"Kernel times in ms, {workload}, N = {N}, {device['name']}."
+    return f"Kernel times in ms, {workload}, N = {N}, {' and '.join(cards)}."
 
 
 def forward_at(record: Record, gradients: Sequence[Record]) -> bool:

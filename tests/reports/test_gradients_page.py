@@ -1,6 +1,6 @@
 """docs/gradients.md shows each rung's and peer's times by layer, what is wrong as wrong, and whose bits repeat."""
 
-from report_records import record, write
+from report_records import GPU, record, write
 
 from alexconv.reports import gradients
 
@@ -27,8 +27,9 @@ def test_times_of_rungs_and_peers_by_direction(tmp_path):
         of("dgrad", 3, "dgrad-wgmma-half", "fp16"),
         of("forward", 3, "direct"),
     ]
-    parts = gradients.parts([write(tmp_path / "made.jsonl", records)])
-    assert "alexnet, N = 128" in parts["gradients-where"]
+    again = write(tmp_path / "another.jsonl", [of("dgrad", 4, "dgrad-wgmma-half", "fp16")], GPU | {"uuid": "GPU-2"})
+    parts = gradients.parts([write(tmp_path / "made.jsonl", records), again])
+    assert parts["gradients-where"] == f"Kernel times in ms, alexnet, N = 128, {GPU['name']}."
     igemm, atomic = (cells(parts["wgrad"], name) for name in ("wgrad-igemm", "wgrad-atomic"))
     assert "–" not in igemm
     assert float(igemm[7]) > float(igemm[2]) > 0
