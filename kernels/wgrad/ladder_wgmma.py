@@ -179,7 +179,7 @@ def gradient_map(name: str, array: str) -> TensorMap:
 
 def reduced_c(conv: Conv) -> int:
     """Channels of a block of the reduction."""
-    return 64 if 64 * conv.R * conv.S * FLOAT <= PORTABLE_SHARED else 8
+    return min(conv.C, 64 if 64 * conv.R * conv.S * FLOAT <= PORTABLE_SHARED else 8)
 
 
 def reduced_bytes(conv: Conv) -> int:

@@ -196,15 +196,21 @@ public:
             }
         }
         of_sharers[sharer][own] = largest | common << 16;
-        __syncthreads();  // all threads have stored what they have found
-        // Values that the usual power makes zero, all of them, are found too: no strong one is seen, unless all are
-        // zero.
-        for (int i = 0; i < CHECKED && first + i < Planes::CHANNELS; ++i) {
-            const unsigned of_sharer = of_sharers[threadIdx.x % SHARERS][i];
-            const bool beyond = (of_sharer & 0xffff) >= MOST_USUAL, strong = of_sharer >> 16 >= LEAST_STRONG;
-            const bool suits = !__syncthreads_or(beyond) && __syncthreads_or(strong);
-            const int exponent = suits ? USUAL_EXPONENT : convert_again(first + i, N);
-            if (threadIdx.x == 0) exponents[first + i] = exponent;
+        __syncthreads();  // all threads have stored what they have seen
+        unsigned unsuited = 0;  // of the warp's channels, whose sharers' magnitudes its lanes combine
+        if (channel < Planes::CHANNELS) {
+            for (int i = 0; i < SHARERS; ++i) {
+                largest = max(largest, of_sharers[i][own] & 0xffff);
+                common = max(common, of_sharers[i][own] >> 16);
+            }
+            // Where the usual power makes all values zero no strong one is seen.
+            unsuited = largest >= MOST_USUAL || common < LEAST_STRONG;
+            if (sharer == 0) exponents[channel] = USUAL_EXPONENT;
+        }
+        unsuited = __ballot_sync(0xffffffff, unsuited);  // the same in every warp
+        for (; unsuited != 0; unsuited &= unsuited - 1) {
+            const int unsuited_channel = first + __ffs(unsuited) - 1, exponent = convert_again(unsuited_channel, N);
+            if (threadIdx.x == 0) exponents[unsuited_channel] = exponent;
         }
     }
 

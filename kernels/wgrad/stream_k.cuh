@@ -321,6 +321,7 @@ __device__ __forceinline__ float stream_sum(const float* __restrict__ partial,  
     const size_t slot = (size_t)(first + tile) * CLUSTER + rank;
     const float* of_slot = partial + slot * TILE_WEIGHTS + row * TILE_TAPS + column;
     float sum = 0;
+#pragma unroll 8
     for (int cluster = first; cluster <= last; ++cluster, of_slot += CLUSTER * TILE_WEIGHTS) sum += *of_slot;
     return sum;
 }
@@ -328,7 +329,8 @@ __device__ __forceinline__ float stream_sum(const float* __restrict__ partial,  
 // The second kernel: block (i, m) computes the weights of the i-th REDUCED_C channels of filter m.  Neighbouring
 // threads add neighbouring channels, which lie side by side in fragments; dw has taps innermost, so the block
 // transposes through shared memory. finish(sum, weight, place) gives a weight.
-constexpr int REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
+constexpr int MOST_REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_C = C < MOST_REDUCED_C ? C : MOST_REDUCED_C;
+constexpr int REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
 
 template <class Value, class Finish>
 __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
