@@ -52,6 +52,7 @@ from alexconv.reports.page import csv_text, draw_all
 from alexconv.reports.page import write as write_site
 from alexconv.reports.site import FIGURES, TABLES, Report, report_of
 
+GRADIENTS_MORE = "gradients/others/h100.jsonl"  # other batch sizes and constants
 CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 SOURCES = Path("..", "..", "kernels")  # from the report
@@ -94,7 +95,9 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         losses.launch_parts, "h100/together-before.jsonl", "h100/together-trial.jsonl"
     ),
     "docs/gradients.md": lambda results: {
-        **gradients.parts(files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl")),
+        **gradients.parts(
+            files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl"), [results / GRADIENTS_MORE]
+        ),
         **training.parts(files_in(results, "training/*.jsonl")),
     },
     "docs/hazards.md": of_files(hazards.parts, "hazard-mutants.json", "hazard-sanitizers.json"),

@@ -132,6 +132,20 @@ def pays(records: Sequence[Record]) -> str:
     return "\n".join(markdown_table(columns, [(idea, *(gain(idea, *place) for place in COMPARED)) for idea in IDEAS]))
 
 
+def others(records: Sequence[Record]) -> str:
+    """Points of other batch sizes or constants: kernel times in ms by layer."""
+    by_kind: dict[tuple[str, int, str], dict[int, Record]] = {}
+    for record in records:
+        point, changed = record["point"], changed_in(record)
+        constants = " ".join(f"{name}={point['constants'][name]}" for name in changed) or "as chosen"
+        by_kind.setdefault((point["rung"], point["N"], constants), {})[point["layer"]] = record
+    lines = [
+        (f"`{rung}`", str(N), constants, *(cell(layers.get(layer)) for layer in LAYERS[1:]))
+        for (rung, N, constants), layers in sorted(by_kind.items())
+    ]
+    return "\n".join(markdown_table(("rung or peer", "N", "constants", *(f"layer {n}" for n in LAYERS[1:])), lines))
+
+
 def where(records: Records) -> str:
     """The card and the batch, in a line."""
     cards = dict.fromkeys(header["name"] for header in records.headers.values() if header["type"] == "device")
@@ -147,15 +161,19 @@ def forward_at(record: Record, gradients: Sequence[Record]) -> bool:
     return (point["workload"], point["N"]) == batch and point["transfer"] == "pageable"
 
 
-def parts(files: Sequence[Path], forward: Sequence[Path] = ()) -> dict[str, str]:
-    """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card."""
+def parts(files: Sequence[Path], forward: Sequence[Path] = (), more: Sequence[Path] = ()) -> dict[str, str]:
+    """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card.
+
+    ``more``: records of other batch sizes and constants.
+    """
     records = read(files)
     latest = records.latest()
-    others = [record for record in read(forward).latest() if forward_at(record, latest)] if forward else []
+    of_forward = [record for record in read(forward).latest() if forward_at(record, latest)] if forward else []
     tables = {direction: table(latest, direction) for direction in (DGRAD, WGRAD)}
     return {
         "gradients-where": where(records),
         **tables,
         "refused": refused(latest),
-        "pays": pays([*latest, *others]),
+        "pays": pays([*latest, *of_forward]),
+        **({"others": others(read(more).latest())} if more else {}),
     }

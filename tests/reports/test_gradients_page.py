@@ -62,3 +62,14 @@ def test_what_pays_compares_rungs_of_the_same_layer_and_card(tmp_path):
     assert not [line for line in others if "×" in line]
     rungs = {name for pairs in gradients.IDEAS.values() for direction in pairs for name in pairs[direction]}
     assert rungs <= set(gradients.ALL_DIRECTIONS.named)
+
+
+def test_other_batch_sizes_and_constants_have_a_row_each(tmp_path):
+    small, tile = of("wgrad", 3, "wgrad-wgmma-half", "fp16"), of("wgrad", 4, "wgrad-wgmma-half", "fp16")
+    small["point"]["N"] = 32
+    tile["point"]["constants"], tile["changed"] = {"CLUSTER": 2, "UNITS": 3}, ["CLUSTER"]
+    usual = write(tmp_path / "usual.jsonl", [of("wgrad", 3, "wgrad-igemm")])
+    text = gradients.parts([usual], more=[write(tmp_path / "others.jsonl", [tile, small])])["others"]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    assert [row[1:3] for row in rows] == [["32", "as chosen"], ["128", "CLUSTER=2"]]
+    assert [row[5] == "–" for row in rows] == [True, False]
