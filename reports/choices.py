@@ -9,12 +9,11 @@ from statistics import geometric_mean
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.library import GRAPH, OURS, PEER, best, ratio, rung_of, source
+from alexconv.reports.library import GRAPH, OURS, PEER, best, goals, ratio, rung_of, source
 from alexconv.reports.networks import shape
 from alexconv.shapes import Conv
 
 TYPE, OUTSIDE = "library-trials", "library-outside"
-OUTSIDE_GOALS = {"fp32": 0.35, "tf32": 0.65, "fp16": 0.75}  # of the geometric mean of our time over cuDNN's
 MOST_SLOWER = 1.1  # a goal for every layer
 LOST = 1.25  # the table of layers has those whose choice takes longer than so many times the shortest time
 CLASSES = ("class", "layers", "than cuDNN, geometric mean", "goal", "worst", "at most 1.10× slower")
@@ -95,11 +94,11 @@ def outside_parts(files: Sequence[Path]) -> dict[str, str]:
     if not measured:
         return dict.fromkeys(("outside-classes", "outside-slower"), NOT_MEASURED)
     rows: list[tuple[Cell, ...]] = []
-    for precision, goal in OUTSIDE_GOALS.items():
+    for precision, of_class in goals().items():
         ratios = [ratio(record) or 0.0 for record in measured if record["precision"] == precision]
         if ratios:
             within = f"{sum(value <= MOST_SLOWER for value in ratios)} of {len(ratios)}"
-            faster = (Faster(1 / value) for value in (geometric_mean(ratios), goal, max(ratios)))
+            faster = (Faster(1 / value) for value in (geometric_mean(ratios), of_class.outside, max(ratios)))
             rows.append((precision, len(ratios), *faster, within))
     slower = sorted(
         (record for record in measured if (ratio(record) or 0) > 1), key=lambda record: -(ratio(record) or 0)

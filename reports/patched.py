@@ -11,10 +11,9 @@ from statistics import geometric_mean
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.library import source
+from alexconv.reports.library import goals, source
 
 TYPE, OURS, COMPILED = "library-network", "alexconv", ("compile", "inductor")
-GOALS = {"fp32": 0.5, "tf32": 0.8, "fp16": 0.8}  # of the geometric mean of our time over the fastest other
 SUMMARY = ("class", "N", "networks", "than torch, geometric mean", "goal", "worst", "not slower", "with torch.compile")
 ROWS = (
     *("network", "class", "N", "ms", "layout", "fastest other, ms", "which", "than it"),
@@ -69,10 +68,10 @@ def summary_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
     groups: dict[tuple[str, int], list[Comparison]] = {}
     for comparison in compared:
         groups.setdefault((comparison.ours["precision"], comparison.ours["N"]), []).append(comparison)
-    for precision, N in sorted(groups, key=lambda key: (list(GOALS).index(key[0]), key[1])):
+    for precision, N in sorted(groups, key=lambda key: (list(goals()).index(key[0]), key[1])):
         some = groups[precision, N]
         ratios = [comparison.ratio for comparison in some]
-        faster = (Faster(1 / ratio) for ratio in (geometric_mean(ratios), GOALS[precision], max(ratios)))
+        faster = (Faster(1 / ratio) for ratio in (geometric_mean(ratios), goals()[precision].networks, max(ratios)))
         not_slower = f"{sum(ratio <= 1 for ratio in ratios)} of {len(ratios)}"
         yield precision, N, len(some), *faster, not_slower, sum(comparison.compiled for comparison in some)
 
@@ -80,7 +79,7 @@ def summary_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
 def place(comparison: Comparison) -> tuple[str, int, int]:
     """Where a table has it: by network, class and batch size."""
     ours = comparison.ours
-    return ours["network"], list(GOALS).index(ours["precision"]), ours["N"]
+    return ours["network"], list(goals()).index(ours["precision"]), ours["N"]
 
 
 def network_rows(compared: Sequence[Comparison]) -> Iterator[tuple[Cell, ...]]:
