@@ -21,28 +21,6 @@ __device__ __forceinline__ void copy_async_16(void* to, const void* from, bool v
 #endif
 }
 
-// How the L2 cache treats lines that are read once: they are the first to make room.
-__device__ __forceinline__ uint64_t read_once()
-{
-    uint64_t policy = 0;
-#if __CUDA_ARCH__ >= 800
-    asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
-#endif
-    return policy;
-}
-
-// Copies 16 bytes, as copy_async_16 does, whose lines the L2 cache treats by a policy.
-__device__ __forceinline__ void copy_async_16_by(uint64_t policy, void* to, const void* from)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "l"(policy)
-                 : "memory");
-#else
-    copy_async_16(to, from, true);
-#endif
-}
-
 // Copies 4 bytes, through the L1 cache.
 __device__ __forceinline__ void copy_async_4(void* to, const void* from, bool valid)
 {

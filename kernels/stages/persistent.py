@@ -156,9 +156,6 @@ LOADED = Constant(
 )
 
 
-STREAMED = Constant("STREAMED", "whether linear weights make room in L2 first", lambda p: 1, choices=(0, 1), least=0)
-
-
 @dataclass(frozen=True)
 class Packing:
     """Where a layer's arrays begin, for its tiles: bytes of weights, values of biases and of outputs."""
@@ -232,7 +229,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         parent=None,
         file="stages/persistent.cu",
         launches=(launch,),
-        constants=(SLOTS, LOADED, STREAMED),
+        constants=(SLOTS, LOADED),
         sizes=tuple((name, _constantly(value)) for name, value in sizes.items()),
         scratch=(
             Array("activations", lambda p: (max(last.output, 1),), HALF),

@@ -1,7 +1,7 @@
 // The weights that a warp multiplies, in that order and through all stages, on their way into its shared memory.
 //
 // Gives: Stream; SLOT_BYTES; steps_of.
-// Needs: SLOTS and STREAMED, constants; network.cuh; LADDER_PERSISTENT_THREADS.
+// Needs: SLOTS, a constant; network.cuh; LADDER_PERSISTENT_THREADS.
 //
 // Weights depend on nothing that the network computes, so their copies (cp.async) run ahead of the products, also while
 // the block waits for others: as far as there are slots.  A warp fills the slot that it has just used, a lane copies
@@ -77,7 +77,6 @@ struct Stream {
     int warp;
     Remaining next{-1, 0, 0, 0};
     int filled = 0, taken = 0;  // bytes of the ring
-    uint64_t policy = read_once();
 
     __device__ __forceinline__ Stream(const char* weights, char* slots, int warp)
         : weights(weights), slots(slots), warp(warp)
@@ -101,12 +100,7 @@ struct Stream {
         char* const to = slots + filled + lane_bytes;
 #pragma unroll
         for (int i = 0; i < SLOT_BYTES; i += TOGETHER)
-            if (i < next.bytes) {
-                if (STREAMED && next.stage >= LINEAR)
-                    copy_async_16_by(policy, to + i, from + i);
-                else
-                    copy_async_16(to + i, from + i, true);
-            }
+            if (i < next.bytes) copy_async_16(to + i, from + i, true);
         copy_async_commit_group();  // perhaps an empty one: their number says which slot is full
         filled = filled + SLOT_BYTES == SLOTS * SLOT_BYTES ? 0 : filled + SLOT_BYTES;
         next.at += WARPS * SLOT_BYTES;

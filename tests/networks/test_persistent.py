@@ -16,7 +16,7 @@ from alexconv.kernels.problem import H200
 from alexconv.networks.checks import checked_stages
 from alexconv.networks.measuring import opened
 from alexconv.networks.plan import plan_network
-from alexconv.networks.schedules import SCHEDULES
+from alexconv.networks.schedules import SCHEDULES, best_schedule
 from alexconv.networks.tables import NETWORKS
 from alexconv.planning.planner import DoesNotFit
 
@@ -111,3 +111,13 @@ def test_what_does_not_fit_is_one_line(name, N, precision, changes, message):
     executor, network = HostExecutor(device=replace(H200, **changes)), NETWORKS[name]
     with pytest.raises(DoesNotFit, match=message):
         plan_network(executor, network, (None,) * len(network.stages), PERSISTENT, N, precision)
+
+
+def test_it_is_the_usual_schedule_of_what_it_takes():
+    def usual(name, N, precision, **changes):
+        return best_schedule(NETWORKS[name].stages, N, precision, replace(H200, **changes)).name
+
+    assert usual("alexnet-torchvision", 1, "fp16") == "persistent"
+    others = ("alexnet-2012", 1, "fp16"), ("alexnet-torchvision", 2, "fp16"), ("alexnet-torchvision", 1, "tf32")
+    assert {usual(*other) for other in others} == {"dependent"}
+    assert usual("alexnet-torchvision", 1, "fp16", capability=(8, 0)) == "dependent"

@@ -36,14 +36,6 @@ inline void copy_async_16(void* to, const void* from, bool valid, host_cuda::Sit
     host_cuda::copy_async<host_cuda::Chunk>(to, from, valid, "copy_async_16 needs addresses aligned to 16 bytes", site);
 }
 
-// What the L2 cache does is of no account here.
-inline uint64_t read_once() { return 0; }
-
-inline void copy_async_16_by(uint64_t, void* to, const void* from, host_cuda::Site site = host_cuda::here())
-{
-    copy_async_16(to, from, true, site);
-}
-
 inline void copy_async_4(void* to, const void* from, bool valid, host_cuda::Site site = host_cuda::here())
 {
     host_cuda::copy_async<host_cuda::Word>(to, from, valid, "copy_async_4 needs addresses aligned to 4 bytes", site);
