@@ -34,11 +34,12 @@ PREDICTED: Mapping[str, tuple[str, float, float | None]] = {
 
 
 def networks_in(files: Sequence[Path]) -> tuple[list[Record], Any]:
-    """The last record of each point that was timed, and all records."""
+    """The last record of each point that was timed, of schedules that there are today, and all records."""
     records = read(files)
     last: dict[tuple[object, ...], Record] = {}
     for header in records.headers.values():
-        if header["type"] == TYPE and header["status"] == "ok" and median_of(header, "kernel") is not None:
+        timed = header["type"] == TYPE and header["status"] == "ok" and median_of(header, "kernel") is not None
+        if timed and header["axes"]["schedule"] in PREDICTED:
             last[tuple(header["axes"].values())] = header
     return list(last.values()), records
 
