@@ -20,7 +20,7 @@ from alexconv.measuring.watchdog import time_limit
 from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
 from alexconv.networks.plan import AUTO, MEASURED
-from alexconv.networks.schedules import ALL, BEST, SCHEDULES, best_schedule, schedules_named
+from alexconv.networks.schedules import ALL, BEST, SCHEDULES, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.planning.points import parse_batches, parse_precisions
@@ -45,8 +45,10 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
         raise UsageError(f"unknown rung {unknown[0]!r}: --network takes rungs by name, {AUTO} or {MEASURED}")
     if MEASURED in words and not executor.measures:
         raise UsageError(f"--rungs {MEASURED} needs an NVIDIA GPU: the {executor.name} executor has no times")
-    batches = parse_batches(options.N or str(executor.usual_batch))
-    schedules = schedules_named(options.schedule) if options.schedule else []
+    batches, schedules = (
+        parse_batches(options.N or str(executor.usual_batch)),
+        schedules_named(options.schedule or BEST),
+    )
     peers = peers_of(options.peers, executor)
     points: list[NetworkPoint] = []
     for network in networks:
@@ -56,12 +58,7 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
                     word for word in words if word in (AUTO, MEASURED) or ladder.named[word].precision == precision
                 ]
                 ways = [each for each in schedules if options.schedule != ALL or each.differs_on(network.stages, N)]
-                best = best_schedule(network.stages, N, precision, executor.device)
-                points += [
-                    NetworkPoint(network, N, precision, way, word)
-                    for word in rungs
-                    for way in ways or [best if word == AUTO else SCHEDULES[BEST]]
-                ]
+                points += [NetworkPoint(network, N, precision, each, word) for word in rungs for each in ways]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:
         raise UsageError("no network is left: no rung of --rungs has a class of --precision")

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from alexconv.errors import UsageError
-from alexconv.kernels.problem import Device
-from alexconv.networks.persistent import misfit, persistent
+from alexconv.networks.persistent import misfit
 from alexconv.networks.stages import (
     BiasReLU,
     MaxPooling,
@@ -16,7 +15,6 @@ from alexconv.networks.stages import (
     Product,
     Stage,
 )
-from alexconv.planning.planner import DoesNotFit
 from alexconv.shapes import Conv
 
 FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
@@ -113,17 +111,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         )
     }
 )
-BEST, PERSISTENT, ALL = "dependent", "persistent", "all"
-
-
-def best_schedule(stages: Sequence[Stage], N: int, precision: str, device: Device) -> Schedule:
-    """The fastest schedule of a network: one kernel where that takes all stages, else dependent launches."""
-    whole = SCHEDULES[PERSISTENT]
-    try:
-        persistent([stage for stage, _ in whole.stages(stages)], precision, N, device)
-    except DoesNotFit:
-        return SCHEDULES[BEST]
-    return whole
+BEST, ALL = "dependent", "all"
 
 
 def schedules_named(text: str) -> list[Schedule]:

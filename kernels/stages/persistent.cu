@@ -39,22 +39,14 @@ __device__ __forceinline__ int pixel_of(int lane, int i)
     return lane % LANES_OF_PIXEL * 2 + i % 2;
 }
 
-// Bias and ReLU of a filter's sum.
-__device__ __forceinline__ Half activated(float sum, const Half* __restrict__ biases,  // [M]
-                                          int m, bool relu)
+// Bias and ReLU of a stage's sum.
+template <int s>
+__device__ __forceinline__ Half activated(float sum, const Half* __restrict__ biases,  // of all stages
+                                          int m)
 {
-    sum += float(biases[m]);
-    return Half(relu && sum < 0 ? 0.0f : sum);
-}
-
-// The sum of what the warps have left at a place, in their order.
-template <int PITCH>
-__device__ __forceinline__ float sum_of_warps(const float* partial)  // [WARPS][PITCH]
-{
-    float sum = 0;
-#pragma unroll 8
-    for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp * PITCH];
-    return sum;
+    constexpr Stage OF = STAGES[s];
+    if (m < OF.M) sum += float(biases[OF.BIASES + m]);
+    return Half(OF.RELU && sum < 0 ? 0.0f : sum);
 }
 
 // The largest value of each window, of a tile in shared memory.
@@ -85,7 +77,6 @@ struct FewChannels {
     static constexpr Stage OF = STAGES[s];
     static constexpr int QUAD = 4, QUADS = quotient_up(OF.S * OF.C, QUAD);  // values of a lane; of a filter's row
     static constexpr int STEPS = quotient_up(OF.R * QUADS, LANES_OF_PIXEL);
-    static constexpr int OF_WARP = quotient_up(OF.PIXEL_GROUPS, WARPS);  // groups of pixels
     static constexpr int IN_ROWS = (Tiles::HEIGHT - 1) * OF.U + OF.R;
     static constexpr int PITCH = quotient_up(((OF.F - 1) * OF.U) * OF.C + QUADS * QUAD, QUAD) * QUAD;
     static constexpr int IMAGE_BYTES = quotient_up(IN_ROWS * PITCH * int(sizeof(Half)), LINE) * LINE;
@@ -115,70 +106,50 @@ struct FewChannels {
         }
     }
 
-    // A quad of a window; zero beyond its last row, and in a row beyond the window, where other pixels follow, which
-    // may be infinite.
-    static __device__ __forceinline__ uint2 quad_of(const Half* window, int q)
-    {
-        constexpr int REST = OF.S * OF.C % QUAD;
-        const int row = q / QUADS, quad = q % QUADS;
-        uint2 values = make_uint2(0, 0);
-        if (row < OF.R) values = *reinterpret_cast<const uint2*>(window + row * PITCH + quad * QUAD);
-        if (REST && quad == QUADS - 1) {
-            values.x &= REST == 1 ? 0xffffu : 0xffffffffu;
-            values.y &= REST < 3 ? 0u : 0xffffu;
-        }
-        return values;
-    }
-
-    static __device__ __forceinline__ void run(const Half* __restrict__ x,        // [H][W][C]
-                                               const char* __restrict__ weights,  // of all stages
-                                               const Half* __restrict__ biases,   // likewise
-                                               Half* y,                           // [POOLED_E][POOLED_F][M]
-                                               Stream& stream, char* work)
+    static __device__ __forceinline__ void run(const Half* __restrict__ x,            // [H][W][C]
+                                               const char* __restrict__ weights,      // of all stages
+                                               const Half* __restrict__ biases,       // likewise
+                                               Half* y,                               // [POOLED_E][POOLED_F][M]
+                                               char* work)
     {
         Half* const image = reinterpret_cast<Half*>(work);                  // [IN_ROWS][PITCH]
         Half* const outputs = reinterpret_cast<Half*>(work + IMAGE_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
-        if (blockIdx.x >= Tiles::TILES) stream.begin();
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
             const uint4* const fragments = reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS +
                                            tile.filter / ROWS * STEPS * WARP + lane;  // [STEPS][FILTER_ROWS], of a lane
             load_rows(tile, x, image);
-            if (number == blockIdx.x) stream.begin();  // after the loads that the first stage waits for
             __syncthreads();  // the rows are in `image`
-            const Half* windows[OF_WARP];
-#pragma unroll
-            for (int g = 0; g < OF_WARP; ++g) {
-                const int pixel = (g * WARPS + warp) * PIXELS + lane / LANES_OF_PIXEL;
-                const int n = min(pixel, Tiles::WIDTH * Tiles::HEIGHT - 1);
-                windows[g] = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
-            }
-            float sums[OF_WARP * OF.FILTER_ROWS][FLOATS] = {};
+            for (int group = warp; group < OF.PIXEL_GROUPS; group += WARPS) {
+                const int n = min(group * PIXELS + lane / LANES_OF_PIXEL, Tiles::WIDTH * Tiles::HEIGHT - 1);
+                const Half* const window = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
+                float sums[OF.FILTER_ROWS][FLOATS] = {};
 #pragma unroll 5
-            for (int step = 0; step < STEPS; ++step) {
-                uint4 a[OF.FILTER_ROWS];
-#pragma unroll
-                for (int i = 0; i < OF.FILTER_ROWS; ++i) a[i] = __ldg(fragments + (step * OF.FILTER_ROWS + i) * WARP);
-#pragma unroll
-                for (int g = 0; g < OF_WARP; ++g) {
-                    const uint2 b = quad_of(windows[g], step * LANES_OF_PIXEL + t);
+                for (int step = 0; step < STEPS; ++step) {
+                    const int q = step * LANES_OF_PIXEL + t, row = q / QUADS, quad = q % QUADS;
+                    uint2 b = make_uint2(0, 0);
+                    if (row < OF.R) b = *reinterpret_cast<const uint2*>(window + row * PITCH + quad * QUAD);
+                    // Beyond the window other pixels follow, which may be infinite.
+                    constexpr int REST = OF.S * OF.C % QUAD;
+                    if (REST && quad == QUADS - 1) {
+                        b.x &= REST == 1 ? 0xffffu : 0xffffffffu;
+                        b.y &= REST < 3 ? 0u : 0xffffu;
+                    }
                     const unsigned pair[2] = {b.x, b.y};
 #pragma unroll
                     for (int i = 0; i < OF.FILTER_ROWS; ++i) {
-                        const unsigned words[4] = {a[i].x, a[i].y, a[i].z, a[i].w};
-                        warp_mma_fp16(sums[g * OF.FILTER_ROWS + i], words, pair);
+                        const uint4 a = __ldg(fragments + (step * OF.FILTER_ROWS + i) * WARP);
+                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
+                        warp_mma_fp16(sums[i], words, pair);
                     }
                 }
-            }
 #pragma unroll
-            for (int i = 0; i < OF_WARP * OF.FILTER_ROWS * FLOATS; ++i) {
-                const int product = i / FLOATS, group = product / OF.FILTER_ROWS * WARPS + warp;
-                const int filter = product % OF.FILTER_ROWS * ROWS + filter_of(lane, i % FLOATS);
-                if (group < OF.PIXEL_GROUPS)
+                for (int i = 0; i < OF.FILTER_ROWS * FLOATS; ++i) {
+                    const int filter = i / FLOATS * ROWS + filter_of(lane, i % FLOATS);
                     outputs[(group * PIXELS + pixel_of(lane, i % FLOATS)) * Tiles::TILE_FILTERS + filter] =
-                        activated(sums[product][i % FLOATS], biases + OF.BIASES, min(tile.filter + filter, OF.M - 1),
-                                  OF.RELU);
+                        activated<s>(sums[i / FLOATS][i % FLOATS], biases, tile.filter + filter);
+                }
             }
             __syncthreads();  // the tile is in `outputs`
             store_pooled<s>(tile, outputs, y);
@@ -186,7 +157,7 @@ struct FewChannels {
     }
 };
 
-// ---- Convolutions ---------------------------------------------------------------------------------------------------
+// ---- The other stages -----------------------------------------------------------------------------------------------
 
 template <int s>
 struct Products {
@@ -194,8 +165,8 @@ struct Products {
     static constexpr Stage OF = STAGES[s];
     static constexpr int STEPS = steps_of(s), CHANNEL_STEPS = OF.C / DEPTH, GROUPS = OF.PIXEL_GROUPS;
     static constexpr int STEPS_OF_SLOT = SLOT_BYTES / (OF.FILTER_ROWS * FRAGMENT_BYTES);
-    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;  // products of a step
-    static constexpr bool AHEAD = GROUPS <= LOADED;      // whether a step's inputs are loaded in the step before
+    static constexpr int STEPS_LOADED = LOADED / GROUPS > 0 ? LOADED / GROUPS : 1;  // whose inputs are under way
+    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;                                 // products of a step
     static_assert(STEPS_OF_SLOT >= 1, "a slot has whole steps");
 
     // The inputs of a step, 8 channels of a lane's pixel in each group: zero outside the plane.
@@ -208,7 +179,7 @@ struct Products {
         for (int i = 0; i < GROUPS; ++i) {
             const int h = corners[i].x + r, w = corners[i].y + column;
             inputs[i] = make_uint4(0, 0, 0, 0);
-            if (unsigned(h) < OF.H && unsigned(w) < OF.W)
+            if (h >= 0 && h < OF.H && w >= 0 && w < OF.W)
                 inputs[i] = *reinterpret_cast<const uint4*>(x + ((h * OF.W + w) * OF.C + c));
         }
     }
@@ -231,34 +202,34 @@ struct Products {
             // A pixel that is none has no input: its sums are zero.
             corners[i] = make_int2(pixel.x < OF.E ? pixel.x * OF.U - OF.TOP : OF.H, pixel.y * OF.U - OF.LEFT);
         }
-        uint4 inputs[GROUPS], later[GROUPS];
-        if (AHEAD && step_of(stream.warp, 0) < STEPS) load(x, corners, step_of(stream.warp, 0), later);
+        uint4 inputs[STEPS_LOADED][GROUPS];
+#pragma unroll
+        for (int i = 0; i < STEPS_LOADED; ++i)
+            if (step_of(stream.warp, i) < STEPS) load(x, corners, step_of(stream.warp, i), inputs[i]);
         const uint4* fragments = nullptr;
-#pragma unroll 1
-        for (int j = 0, step; (step = step_of(stream.warp, j)) < STEPS; ++j) {
-            const int of_slot = j % STEPS_OF_SLOT;
-            if constexpr (AHEAD) {
+        for (int first = 0; step_of(stream.warp, first) < STEPS; first += STEPS_LOADED) {
 #pragma unroll
-                for (int i = 0; i < GROUPS; ++i) inputs[i] = later[i];
-                if (step_of(stream.warp, j + 1) < STEPS) load(x, corners, step_of(stream.warp, j + 1), later);
-            } else {
-                load(x, corners, step, inputs);
-            }
-            if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
+            for (int i = 0; i < STEPS_LOADED; ++i) {
+                const int step = step_of(stream.warp, first + i), of_slot = (first + i) % STEPS_OF_SLOT;
+                if (step >= STEPS) break;
+                if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
 #pragma unroll
-            for (int row = 0; row < OF.FILTER_ROWS; ++row)
+                for (int row = 0; row < OF.FILTER_ROWS; ++row)
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const uint4 a = fragments[((of_slot * OF.FILTER_ROWS + row) * 2 + half) * WARP];
-                    const unsigned words[4] = {a.x, a.y, a.z, a.w};
+                    for (int half = 0; half < 2; ++half) {
+                        const uint4 a = fragments[((of_slot * OF.FILTER_ROWS + row) * 2 + half) * WARP];
+                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
-                    for (int i = 0; i < GROUPS; ++i) {
-                        const uint4& b = inputs[i];
-                        const unsigned pair[2] = {half ? b.z : b.x, half ? b.w : b.y};
-                        warp_mma_fp16(sums[row * GROUPS + i], words, pair);
+                        for (int j = 0; j < GROUPS; ++j) {
+                            const uint4& b = inputs[i][j];
+                            const unsigned pair[2] = {half ? b.z : b.x, half ? b.w : b.y};
+                            warp_mma_fp16(sums[row * GROUPS + j], words, pair);
+                        }
                     }
-                }
-            if (of_slot == STEPS_OF_SLOT - 1 || step == STEPS - 1) stream.give_back();
+                if (of_slot == STEPS_OF_SLOT - 1 || step == STEPS - 1) stream.give_back();
+                const int later = step_of(stream.warp, first + i + STEPS_LOADED);
+                if (later < STEPS) load(x, corners, later, inputs[i]);
+            }
         }
     }
 
@@ -270,7 +241,6 @@ struct Products {
         float* const partial = reinterpret_cast<float*>(work);                // [WARPS][THREADS]
         Half* const outputs = reinterpret_cast<Half*>(work + PARTIAL_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
         const int lane = threadIdx.x % WARP, mine = threadIdx.x / TILE_FLOATS, i = threadIdx.x / WARP % FLOATS;
-#pragma unroll 1
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
             float sums[ALL][FLOATS] = {};
@@ -285,10 +255,12 @@ struct Products {
                 __syncthreads();  // the sums of all warps are in `partial`
                 const int product = first + mine;
                 if (product >= ALL) continue;
-                const float sum = sum_of_warps<THREADS>(partial + threadIdx.x);
+                float sum = 0;
+#pragma unroll
+                for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp * THREADS + threadIdx.x];
                 const int filter = product / GROUPS * ROWS + filter_of(lane, i), m = tile.filter + filter;
                 const int n = product % GROUPS * PIXELS + pixel_of(lane, i);
-                const Half value = activated(sum, biases + OF.BIASES, m < OF.M ? m : 0, OF.RELU);
+                const Half value = activated<s>(sum, biases, m);
                 if constexpr (Tiles::POOLS) {
                     outputs[n * Tiles::TILE_FILTERS + filter] = value;
                 } else {
@@ -304,75 +276,6 @@ struct Products {
     }
 };
 
-// ---- Linear layers --------------------------------------------------------------------------------------------------
-
-struct Layer {
-    int steps, M, biases, relu, tiles, output;
-};
-constexpr Layer layer_of(int s)
-{
-    const Stage of = STAGES[s];
-    return {steps_of(s), of.M, of.BIASES, of.RELU, quotient_up(of.M, ROWS), of.OUTPUT};
-}
-__constant__ Layer LAYERS[MOST] = {layer_of(0), layer_of(1), layer_of(2), layer_of(3), layer_of(4),  layer_of(5),
-                                   layer_of(6), layer_of(7), layer_of(8), layer_of(9), layer_of(10), layer_of(11)};
-
-// One code for all of them: what a multiprocessor has not run yet has to be fetched from memory.  A tile is ROWS
-// filters; of a product's pixels only the first counts.
-__device__ __forceinline__ void run_linear(const Layer& layer, const Half* x,  // [C]
-                                           const Half* __restrict__ biases,    // of all stages
-                                           Half* y,                            // [M]
-                                           Stream& stream, char* work)
-{
-    constexpr int STEPS_OF_SLOT = SLOT_BYTES / FRAGMENT_BYTES, SLOT_CHANNELS = STEPS_OF_SLOT * DEPTH;
-    float* const partial = reinterpret_cast<float*>(work);  // [WARPS][ROWS]
-    const int lane = threadIdx.x % WARP;
-    const Half* const mine = x + lane % LANES_OF_PIXEL * (DEPTH / LANES_OF_PIXEL);
-    const int slots = (layer.steps + STEPS_OF_SLOT - 1) / STEPS_OF_SLOT;
-    const auto load = [&](int slot, uint4(&inputs)[STEPS_OF_SLOT]) {
-#pragma unroll
-        for (int i = 0; i < STEPS_OF_SLOT; ++i)
-            if (slot * STEPS_OF_SLOT + i < layer.steps)
-                inputs[i] = *reinterpret_cast<const uint4*>(mine + slot * SLOT_CHANNELS + i * DEPTH);
-            else
-                inputs[i] = make_uint4(0, 0, 0, 0);
-    };
-#pragma unroll 1
-    for (int tile = blockIdx.x; tile < layer.tiles; tile += gridDim.x) {
-        float sums[FLOATS] = {};
-        uint4 inputs[STEPS_OF_SLOT], later[STEPS_OF_SLOT];
-        if (stream.warp < slots) load(stream.warp, later);
-#pragma unroll 1
-        for (int slot = stream.warp; slot < slots; slot += WARPS) {
-#pragma unroll
-            for (int i = 0; i < STEPS_OF_SLOT; ++i) inputs[i] = later[i];
-            if (slot + WARPS < slots) load(slot + WARPS, later);
-            const uint4* const fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
-#pragma unroll
-            for (int i = 0; i < STEPS_OF_SLOT; ++i) {
-                if (slot * STEPS_OF_SLOT + i >= layer.steps) break;  // the slot has no such weights
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const uint4 a = fragments[(i * 2 + half) * WARP];
-                    const unsigned words[4] = {a.x, a.y, a.z, a.w};
-                    const unsigned pair[2] = {half ? inputs[i].z : inputs[i].x, half ? inputs[i].w : inputs[i].y};
-                    warp_mma_fp16(sums, words, pair);
-                }
-            }
-            stream.give_back();
-        }
-        __syncthreads();  // no thread still reads `partial`
-        if (pixel_of(lane, 0) == 0) {
-            partial[stream.warp * ROWS + filter_of(lane, 0)] = sums[0];
-            partial[stream.warp * ROWS + filter_of(lane, 2)] = sums[2];
-        }
-        __syncthreads();  // the sums of all warps are in `partial`
-        const int m = tile * ROWS + threadIdx.x;
-        if (threadIdx.x < ROWS && m < layer.M)
-            y[m] = activated(sum_of_warps<ROWS>(partial + threadIdx.x), biases + layer.biases, m, layer.relu);
-    }
-}
-
 // ---- All stages -----------------------------------------------------------------------------------------------------
 
 struct Arguments {
@@ -385,33 +288,22 @@ struct Arguments {
     char* work;
 };
 
-// Waits for the stage before.
-__device__ __forceinline__ void begin_stage(const Arguments& all, int s, int tiles_before)
-{
-    if (threadIdx.x == 0) {
-        if (s > 0) wait_for_arrivals(all.counters + s - 1, tiles_before);
-        all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
-    }
-    __syncthreads();  // the stage before is complete
-}
-
-__device__ __forceinline__ void end_stage(const Arguments& all, int s, int tiles)
-{
-    __syncthreads();  // all outputs of the block's tiles are stored
-    if (threadIdx.x == 0)
-        for (int number = blockIdx.x; number < tiles; number += gridDim.x) arrive_at(all.counters + s);
-}
-
 template <int s>
 __device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
 {
-    begin_stage(all, s, Tiling<(s > 0 ? s - 1 : 0)>::TILES);
+    if constexpr (s > 0) {
+        if (threadIdx.x == 0) wait_for_arrivals(all.counters + s - 1, Tiling<s - 1>::TILES);
+        __syncthreads();  // the stage before is complete
+    }
+    if (threadIdx.x == 0) all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
     Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
-    if constexpr (s == 0)
-        FewChannels<s>::run(all.x, all.weights, all.biases, y, stream, all.work);
+    if constexpr (Tiling<s>::FEW_CHANNELS)
+        FewChannels<s>::run(all.x, all.weights, all.biases, y, all.work);
     else
-        Products<s>::run(all.activations + STAGES[s - 1].OUTPUT, all.biases, y, stream, all.work);
-    end_stage(all, s, Tiling<s>::TILES);
+        Products<s>::run(all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT, all.biases, y, stream, all.work);
+    __syncthreads();  // all outputs of the block's tiles are stored
+    if (s + 1 < COUNT && threadIdx.x == 0)
+        for (int number = blockIdx.x; number < Tiling<s>::TILES; number += gridDim.x) arrive_at(all.counters + s);
 }
 
 template <int... s>
@@ -426,25 +318,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                const Half* __restrict__ biases,    // of all stages
                Half* y,                            // [M]
                Half* activations,                  // outputs of all stages but the last
-               unsigned* counters,                 // [COUNT + 1]
+               unsigned* counters,                 // [COUNT]
                unsigned long long* times)          // [gridDim.x][COUNT + 1]
 {
     DYNAMIC_SHARED(char, shared);  // the rings of the warps, then what a stage needs
     const int warp = warp_uniform(threadIdx.x / WARP);
     Stream stream(weights, shared + warp * SLOTS * SLOT_BYTES, warp);
     const Arguments all{x, weights, biases, y, activations, counters, times, shared + RING_BYTES};
-    run_stages(all, stream, std::make_integer_sequence<int, LINEAR>());
-#pragma unroll 1
-    for (int s = LINEAR; s < COUNT; ++s) {
-        begin_stage(all, s, s == LINEAR ? Tiling<LINEAR - 1>::TILES : LAYERS[s - 1].tiles);
-        Half* const y = s + 1 < COUNT ? all.activations + LAYERS[s].output : all.y;
-        run_linear(LAYERS[s], all.activations + LAYERS[s - 1].output, all.biases, y, stream, all.work);
-        end_stage(all, s, LAYERS[s].tiles);
-    }
+    run_stages(all, stream, std::make_integer_sequence<int, COUNT>());
     if (threadIdx.x != 0) return;
     times[blockIdx.x * (COUNT + 1) + COUNT] = nanoseconds();
-    if (arrives_last(counters + COUNT, gridDim.x))
-        for (int i = 0; i <= COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
+    if (arrives_last(counters + COUNT - 1, gridDim.x))
+        for (int i = 0; i < COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
 }
 
 ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + LADDER_WORK_BYTES);

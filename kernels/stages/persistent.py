@@ -48,11 +48,6 @@ class Layer:
         return self.conv.C % DEPTH != 0
 
     @property
-    def linear(self) -> bool:
-        """Whether it takes a single pixel."""
-        return self.conv.H * self.conv.W == 1
-
-    @property
     def steps(self) -> int:
         """Steps through taps and channels."""
         conv = self.conv
@@ -107,8 +102,8 @@ def tiles_of(layer: Layer) -> Iterator[Tile]:
 
 
 def tile_of(layer: Layer, blocks: int) -> Tile:
-    """The tile that takes least time; of the first layer a row of pooled pixels, of linear layers ROWS filters."""
-    if layer.few_channels or layer.linear:
+    """The tile that takes least time; of the first layer rows of pooled pixels, as few filters as a product has."""
+    if layer.few_channels:
         return next(tiles_of(layer))
     return min(tiles_of(layer), key=lambda tile: cost(layer, tile, blocks))
 
@@ -139,8 +134,6 @@ def refusal(layers: Sequence[Layer]) -> str | None:
         conv = layer.conv
         if conv.groups > 1 or conv.strides[0] != conv.strides[1]:
             return "it has groups, or different strides across and down"
-        if number and layers[number - 1].linear and not layer.linear:
-            return "a convolution follows a linear layer"
         if not conv.bias:
             return "a layer has no bias"
         if layer.few_channels != (number == 0):
@@ -151,9 +144,7 @@ def refusal(layers: Sequence[Layer]) -> str | None:
 
 
 SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 4, choices=(2, 3, 4, 5))
-LOADED = Constant(
-    "LOADED", "vectors of a step's inputs that a lane loads in the step before", lambda p: 4, choices=(0, 2, 3, 4)
-)
+LOADED = Constant("LOADED", "vectors of inputs that a lane has under way", lambda p: 4, choices=(4, 8, 12))
 
 
 @dataclass(frozen=True)
@@ -233,7 +224,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         sizes=tuple((name, _constantly(value)) for name, value in sizes.items()),
         scratch=(
             Array("activations", lambda p: (max(last.output, 1),), HALF),
-            Array("counters", lambda p: (len(layers) + 1,), lasting=True),
+            Array("counters", lambda p: (len(layers),), lasting=True),
             Array("times", lambda p: (blocks, len(layers) + 1), 8),
         ),
         prepared=tuple(Array(name, _shaped(count), HALF) for name, count in arrays.items()),

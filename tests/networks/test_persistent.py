@@ -16,7 +16,7 @@ from alexconv.kernels.problem import H200
 from alexconv.networks.checks import checked_stages
 from alexconv.networks.measuring import opened
 from alexconv.networks.plan import plan_network
-from alexconv.networks.schedules import SCHEDULES, best_schedule
+from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.tables import NETWORKS
 from alexconv.planning.planner import DoesNotFit
 
@@ -43,10 +43,10 @@ def test_the_command_checks_it(capsys):
     assert capsys.readouterr().out.split()[:3] == ["persistent-half", "correct", "ok"]
 
 
-WAIT = "if (s > 0) wait_for_arrivals(all.counters + s - 1, tiles_before);"
+WAIT = "if (threadIdx.x == 0) wait_for_arrivals(all.counters + s - 1, Tiling<s - 1>::TILES);"
 BUGS = {
     "no wait for the stage before": (AHEAD, WAIT, "", "conv2"),
-    "a wait for too few tiles": (AHEAD, "tiles_before);", "tiles_before / 2);", "conv2"),
+    "a wait for too few tiles": (AHEAD, "Tiling<s - 1>::TILES);", "Tiling<s - 1>::TILES / 2);", "conv2"),
     "other threads do not wait": (EAGER, "__syncthreads();  // the stage before is complete", "", "conv2"),
     "an arrival before all outputs are stored": (
         EAGER,
@@ -65,7 +65,7 @@ def test_a_missing_wait_is_found(bug, tmp_path):
 
 
 def test_blocks_that_wait_for_each_other_for_ever_are_a_deadlock(tmp_path):
-    change = partial(planted, right="tiles_before);", wrong="tiles_before + 1);", folder=tmp_path)
+    change = partial(planted, right="Tiling<s - 1>::TILES);", wrong="Tiling<s - 1>::TILES + 1);", folder=tmp_path)
     (problem,) = correct(change, "unoptimized", [AHEAD])
     assert re.search(r"deadlock: waits at persistent.cu:\d+ for arrivals of blocks that all wait", problem)
 
@@ -111,13 +111,3 @@ def test_what_does_not_fit_is_one_line(name, N, precision, changes, message):
     executor, network = HostExecutor(device=replace(H200, **changes)), NETWORKS[name]
     with pytest.raises(DoesNotFit, match=message):
         plan_network(executor, network, (None,) * len(network.stages), PERSISTENT, N, precision)
-
-
-def test_it_is_the_usual_schedule_of_what_it_takes():
-    def usual(name, N, precision, **changes):
-        return best_schedule(NETWORKS[name].stages, N, precision, replace(H200, **changes)).name
-
-    assert usual("alexnet-torchvision", 1, "fp16") == "persistent"
-    others = ("alexnet-2012", 1, "fp16"), ("alexnet-torchvision", 2, "fp16"), ("alexnet-torchvision", 1, "tf32")
-    assert {usual(*other) for other in others} == {"dependent"}
-    assert usual("alexnet-torchvision", 1, "fp16", capability=(8, 0)) == "dependent"
