@@ -1,5 +1,6 @@
 """Every rung on a real GPU: against the reference under every transfer, and exactly on integers."""
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -12,14 +13,14 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import GRADIENTS, LADDER, RUNGS
-from alexconv.kernels.rung import MICRO_BATCH
+from alexconv.kernels.rung import MICRO_BATCH, Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import exact_inputs
 from alexconv.planning.planner import DoesNotFit, plan
 from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import FORWARD, WORKLOADS, Conv
+from alexconv.shapes import WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu
 
@@ -31,11 +32,25 @@ ODD = (
     Conv(C=16, H=13, W=11, M=3, R=3, S=3),
     Conv(C=16, H=13, W=11, M=16, R=3, S=3),
 )
-PADDED = Conv(C=8, H=13, W=11, M=16, R=3, S=3, top=1, bottom=1, left=1, right=1)  # for gradients
+PADDED = Conv(C=8, H=13, W=11, M=16, R=3, S=3, top=1, bottom=1, left=1, right=1)
+ODD_GRADIENTS = (PADDED, replace(PADDED, U=2))
+ALEXNET_GRADIENTS = (3, 1)  # layers
+
+
+def takes(rung: Rung, conv: Conv) -> bool:
+    return not BoundRung(rung, conv, rung.resolve(conv, {})).refusal()
+
+
 # By rung, the first that it takes; one that takes none is noticed where the tests are collected, on any machine.
-ODD_OF = {
-    rung.name: next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
-    for rung in LADDER
+ODD_OF = {rung.name: next(conv for conv in ODD if takes(rung, conv)) for rung in LADDER} | {
+    rung.name: next(conv for layer in ODD_GRADIENTS if takes(rung, conv := layer.toward(rung.direction)))
+    for rung in GRADIENTS
+}
+LAYER_OF = {
+    rung.name: next(
+        layer for layer in ALEXNET_GRADIENTS if takes(rung, WORKLOADS["alexnet"].layer(layer).toward(rung.direction))
+    )
+    for rung in GRADIENTS
 }
 
 
@@ -48,8 +63,7 @@ def cuda(request):
 
 def bound_of(executor, rung, conv=None, layer=None, **others):
     """The bound rung that a test with these parameters compiles."""
-    odd = ODD_OF[rung.name] if rung.direction == FORWARD else PADDED.toward(rung.direction)
-    conv = conv or (WORKLOADS["alexnet"].layer(layer) if layer else odd)
+    conv = conv or (WORKLOADS["alexnet"].layer(layer) if layer else ODD_OF[rung.name])
     return BoundRung(rung, conv, rung.resolve(conv, {}), executor.device)
 
 
@@ -147,8 +161,8 @@ def test_gradients_of_integers_come_out_exactly_under_every_transfer(cuda, rung,
 
 
 @pytest.mark.parametrize("rung", GRADIENTS, ids=lambda rung: rung.name)
-def test_gradients_of_alexnets_layer_3_are_right_timed_and_the_same_each_time(cuda, rung):
-    point = Point.with_defaults(batch_of("alexnet", 3, 3), rung, cuda.device)
+def test_gradients_of_an_alexnet_layer_are_right_timed_and_the_same_each_time(cuda, rung):
+    point = Point.with_defaults(batch_of("alexnet", LAYER_OF[rung.name], 3), rung, cuda.device)
     record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
     assert record["status"] == "ok", record["reason"]
     assert record["samples"]["kernel"]
