@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, fsum
 from pathlib import Path
 
 from alexconv.kernels.wgmma.ladder_winograd import taps_of, usual_outputs
@@ -194,12 +194,12 @@ def against_search(files: Sequence[Path]) -> str:
                 and (ms := searched_ms(layers[layer], precision)) is not None
             }
             if len(pairs_of_ms) == len(LAYERS):
-                ours, theirs = (sum(side) for side in zip(*pairs_of_ms.values(), strict=True))
+                ours, theirs = (fsum(side) for side in zip(*pairs_of_ms.values(), strict=True))
                 slower = [f"layer {layer} {faster(b / a)}" for layer, (a, b) in pairs_of_ms.items() if a > b]
                 but = f" ({', '.join(slower)})" if slower else ""
                 texts[precision] = f"{precision} {faster(theirs / ours)}{but}"
                 cards[name] = None
-    return f"{', '.join(texts.values())}, on one {' or one '.join(cards)}" if texts else ""
+    return f"{', '.join(texts.values())}, each on one {' or one '.join(cards)}" if texts else ""
 
 
 def plan_rows(records: Records) -> Iterator[tuple[Cell, ...]]:

@@ -137,7 +137,7 @@ def published(results: Path) -> Report:
 def texts(report: Report) -> dict[Path, str]:
     """Every generated file of the checkout that is the current folder, except the report's figures."""
     files = {Path(page): updated(Path(page).read_text(), parts(RESULTS)) for page, parts in PAGES.items()}
-    files |= readme.drawings(files_in(RESULTS)) | training.drawings(files_in(RESULTS, "training/*.jsonl"))
+    files |= readme.drawings(files_in(RESULTS), training.plots(files_in(RESULTS, "training/*.jsonl")))
     files |= {TERMINAL / f"{name}.svg": commands.picture(RESULTS / run) for name, run in SCREENS.items()}
     files[TERMINAL / "race.svg"] = recording.picture(RESULTS / RACE)
     files |= {BOOK / name: text for name, text in book.pages(RESULTS)}

@@ -70,6 +70,10 @@ RULES = tuple(
         (r"sm90_xmma_[dw]grad_.*implicit_gemm_", f"implicit GEMM, {WGMMA}", "implicit GEMM"),
         (r"dgrad_(alg1_)?engine", "gradient of inputs", ""),
         (r"wgrad_alg\d_engine", "gradient of filters", ""),
+        (r"ImplicitGemmMultistage.*Conv2dWgrad.*MmaTensorOp", f"implicit GEMM (CUTLASS), {MMA}", "implicit GEMM"),
+        (r"cutlass\w+reduction6kernel12ReduceSplitK", "add split-K parts", ""),
+        (r"direct_copy_kernel", "copy, torch's own", ""),
+        (r"^convolve$", "implicit GEMM, Triton", "implicit GEMM"),
     )
 )
 

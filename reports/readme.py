@@ -184,10 +184,10 @@ def parts(files: Sequence[Path], peers: Sequence[Path] = ()) -> dict[str, str]:
     return {HEADLINE: headline(data, frontier, against_search(peers)), FIGURES: links}
 
 
-def drawings(files: Sequence[Path]) -> dict[Path, str]:
-    """The figures from record files, as SVG by path."""
+def drawings(files: Sequence[Path], others: Sequence[Plot] = ()) -> dict[Path, str]:
+    """The figures from record files and those of other pages, as SVG by path."""
     drawn = {}
-    for plot in plots(measurements(read(files)), gather(files)):
+    for plot in (*plots(measurements(read(files)), gather(files)), *others):
         with matplotlib.rc_context(RC):
             figure = plot.draw()
             settle(figure)

@@ -4,11 +4,11 @@ tables with them (``scripts/measure/library_bench.py --parts training``), and ne
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from alexconv.precisions import PRECISIONS
@@ -16,8 +16,8 @@ from alexconv.records.labels import device_name
 from alexconv.records.published import benchmarks
 from alexconv.records.statistics import faster
 from alexconv.records.store import Record, read
-from alexconv.reports.elements import MISSING, Cell, markdown_table
-from alexconv.reports.style import COLOURS, RC, WIDTH, settle, svg_text
+from alexconv.reports.elements import MISSING, Cell, Plot, markdown_table
+from alexconv.reports.style import COLOURS, WIDTH
 from alexconv.shapes import CONVNETS, DGRAD, DIRECTIONS, FORWARD, WGRAD, WORKLOADS, Conv
 
 KIND, RUN = "library-training", "library-run"
@@ -31,7 +31,7 @@ TITAN = "Titan X, 2015"
 NOT_MEASURED = "Not measured."
 DIGITS, RESNET = "digits", "resnet18"
 LAST = 50  # steps whose losses are averaged
-FIGURE = Path("docs", "figures", "digits-losses.svg")
+FIGURE = "digits-losses"
 
 
 class Time(NamedTuple):
@@ -240,6 +240,7 @@ def losses_figure(records: Sequence[Record]) -> Figure:
     for axes, record in zip(figure.subplots(len(trainings), 1, squeeze=False)[:, 0], trainings, strict=True):
         for who, colour, width in (("torch", COLOURS[1], 3.0), (OURS, COLOURS[7], 0.8)):
             axes.plot(record["by"][who]["losses"], color=colour, linewidth=width, label=who)
+        axes.set_ylim(0, 1.05 * max(max(run["losses"]) for run in record["by"].values()))
         axes.set_ylabel("loss")
         axes.set_title(record["precision"], loc="left")
         axes.legend(frameon=False, loc="upper right")
@@ -247,15 +248,11 @@ def losses_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def drawings(files: Sequence[Path]) -> dict[Path, str]:
-    """The figure of losses as SVG by its path; none without records."""
+def plots(files: Sequence[Path]) -> list[Plot]:
+    """The figure of losses; none without records."""
     records = of_kind(files, RUN)
-    if not runs(records, DIGITS):
-        return {}
-    with rc_context(RC):
-        figure = losses_figure(records)
-        settle(figure)
-        return {FIGURE: svg_text(figure, FIGURE.stem)}
+    draw = partial(losses_figure, records)
+    return [Plot(FIGURE, "Losses of networks that train", "", draw)] if runs(records, DIGITS) else []
 
 
 def of_kind(files: Sequence[Path], kind: str) -> list[Record]:

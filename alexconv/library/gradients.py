@@ -29,7 +29,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.shapes import DGRAD, DIRECTIONS, WGRAD, Conv
 
 ON_CPU = "fp32"
-OF_HALVES = ("fp16", "tf32")  # classes to try: tf32 holds fp16's numbers, and sums as fp16 does
+WIDENED = "tf32"  # the class of halves that no fp16 rung takes: it holds fp16's numbers, and sums as fp16 does
 
 
 def dgrad(dy: Any, filters: Any, plane: tuple[int, int], terms: Terms) -> Any | None:
@@ -156,7 +156,7 @@ def views(direction: str, x: Any, w: Any) -> tuple[View, View]:
 
 def routed(device: Gpu, terms: Terms, direction: str, x: Descriptor, w: Descriptor, shape: Four) -> Iterator[Call]:
     """The calls that compute a gradient by a rung: in the class, and halves also as floats."""
-    for precision in OF_HALVES if x.dtype == np.float16 else (terms.precision,):
+    for precision in (terms.precision, WIDENED) if x.dtype == np.float16 else (terms.precision,):
         dtype = dtype_of(precision)
         operands = (array if array.dtype == dtype else array._replace(dtype=dtype) for array in (x, w))
         call = gradient_of(terms._replace(precision=precision), direction, *operands, shape)

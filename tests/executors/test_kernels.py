@@ -90,6 +90,9 @@ class Launches:
 class Pycuda:
     """PyCUDA's driver, as far as an executor and its kernels need it."""
 
+    Error = type("Error", (Exception,), {})
+    MemoryError = type("MemoryError", (Error,), {})
+
     def __init__(self):
         self.uploaded = []
         self.device_attribute = SimpleNamespace(
@@ -147,7 +150,7 @@ def pycuda(monkeypatch):
     monkeypatch.setattr(device, "import_driver", lambda: made)
     monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
     monkeypatch.setattr(cuda.nvcc, "capabilities", lambda: ((9, 0),))
-    monkeypatch.setattr(cuda.nvcc, "compile_cubin", lambda path, macros, arch: path.name.encode())
+    monkeypatch.setattr(cuda.nvcc, "compile_cubin", lambda path, macros, arch, *, lasting: path.name.encode())
     return made
 
 

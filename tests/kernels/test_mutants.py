@@ -71,15 +71,22 @@ HIDDEN = {
         "square",
         constants={"TILE": 6},
     ),
-    "R and S swapped": Mutant("direct-register", "R = CONV_R, S = CONV_S", "R = CONV_S, S = CONV_R", "odd"),
-    "H and W swapped": Mutant("direct-register", "H = CONV_H, W = CONV_W", "H = CONV_W, W = CONV_H", "odd"),
+    "R and S swapped": Mutant(
+        "direct-register",
+        "DIVISOR(R, CONV_R); DIVISOR(S, CONV_S)",
+        "DIVISOR(R, CONV_S); DIVISOR(S, CONV_R)",
+        "odd",
+    ),
+    "H and W swapped": Mutant(
+        "direct-register", "NUMBER(H, CONV_H); NUMBER(W, CONV_W)", "NUMBER(H, CONV_W); NUMBER(W, CONV_H)", "odd"
+    ),
     "E and F swapped": Mutant("direct-filter-shared", "y[e * F + f] = sum", "y[f * E + e] = sum", "odd"),
     "an image's offset": Mutant("direct-register", "(size_t)n * C * H * W", "(size_t)n * C * H", "odd"),
 }
 # Bugs at values about the powers of two where a rung changes how it computes, or at a faint value in the last place.
-FAINT = "for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS)\n            faint"
+FAINT = "for (int i = threadIdx.x; i < OF(Pairs, STRONG_FLAGS); i += THREADS)\n            faint"
 EDGES = {
-    "a faint pixel in the last place": Mutant("mma-split", FAINT, FAINT.replace("FLAGS", "FLAGS - 1"), "one tile"),
+    "a faint pixel in the last place": Mutant("mma-split", FAINT, FAINT.replace("FLAGS)", "FLAGS) - 1"), "one tile"),
     "the usual power up to 2^6": Mutant("wgmma-scaled", "MOST = bits_of_power(5)", "MOST = bits_of_power(6)"),
     "half of fp16's least number is zero": Mutant("mma-scaled", "LEAST_HALF = -24", "LEAST_HALF = -25", "one channel"),
 }

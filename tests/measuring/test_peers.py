@@ -242,6 +242,7 @@ class Executor:
         self.now, self.idle, self.most_flops = 0.0, True, inf
         self.errors = lambda what: nullcontext()
         self.budget, self.changed = 1 << 30, ""
+        self.joules: float | None = None
         self.time = partial(time_on_device, self)
 
     def flush(self) -> None:
@@ -264,6 +265,9 @@ class Executor:
 
     def health(self) -> dict:
         return {"sm_clock_mhz": 1980}
+
+    def energy(self) -> float | None:
+        return self.joules
 
     def changed_settings(self) -> str:
         return self.changed
@@ -626,10 +630,18 @@ def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, caps
     assert "alexnet layer 1-3 N=1 torch-nchw-fp32-together" in capsys.readouterr().out
 
 
-def test_sustained_samples_follow_the_time_under_load_and_have_no_rests():
+@pytest.mark.parametrize("counts", [True, False], ids=["energy", "no energy"])
+def test_sustained_samples_follow_the_time_under_load_and_have_no_rests(counts):
     executor, runs = Executor(), []
-    samples, health = time_sustained(executor, [lambda: runs.append(executor.now)], seconds=0.01, expected=1.0)
+    executor.joules = 8.0 if counts else None
+
+    def enqueue():
+        runs.append(executor.now)
+        if counts:
+            executor.joules += 0.25
+
+    samples, health = time_sustained(executor, [enqueue], seconds=0.01, expected=1.0)
     assert samples == [0.5] * SUSTAINED_SAMPLES  # the clock ticks between samples of two runs
     assert runs.count(0.0) == 10  # ms of load, in runs of 1 ms
     assert len(runs) == 10 + 2 * SUSTAINED_SAMPLES
-    assert health == executor.health()
+    assert health == executor.health() | ({"joules_per_run": 0.25} if counts else {})

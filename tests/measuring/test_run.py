@@ -272,11 +272,24 @@ def test_a_card_or_driver_that_does_not_suit_nvcc_is_one_line_and_the_cpu_takes_
     answers = 'case "$1" in --version) echo V13.0.88;; *) printf "compute_75\\ncompute_90\\ncompute_121\\n";; esac'
     (program := tmp_path / "nvcc").write_text(f"#!/bin/sh\n{answers}\n")
     program.chmod(0o755)
-    card = SimpleNamespace(compute_capability=lambda: capability, name=lambda: "NVIDIA Card")
+    stack = []  # of contexts
+    context = SimpleNamespace(push=lambda: stack.append(context), pop=stack.pop)
+    card = SimpleNamespace(
+        compute_capability=lambda: capability,
+        name=lambda: "NVIDIA Card",
+        retain_primary_context=lambda: context,
+        get_attribute=lambda attribute: attribute,
+    )
     devices = type("Device", (), {"count": staticmethod(lambda: 1), "__new__": lambda cls, number: card})
-    stand_in = SimpleNamespace(Device=devices, get_driver_version=lambda: driver)
+    stand_in = SimpleNamespace(
+        Device=devices,
+        Stream=SimpleNamespace,
+        device_attribute=type("Attributes", (), {"__getattr__": lambda self, name: 1})(),
+        get_driver_version=lambda: driver,
+    )
+    bindings = SimpleNamespace(cuDeviceGet=lambda number: (0, number), cuDevicePrimaryCtxRetain=lambda handle: (0, 5))
     monkeypatch.setattr(device, "import_driver", lambda: stand_in)
-    monkeypatch.setattr(device, "require_bindings", lambda what: None)
+    monkeypatch.setattr(device, "require_bindings", lambda what: bindings)
     monkeypatch.setattr(nvcc, "find_nvcc", lambda: str(program))
     for cached in (nvcc.nvcc_version, nvcc.capabilities):
         monkeypatch.setattr(nvcc, cached.__name__, cached.__wrapped__)
@@ -286,6 +299,7 @@ def test_a_card_or_driver_that_does_not_suit_nvcc_is_one_line_and_the_cpu_takes_
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("backend host: ")
     assert re.search(says, first)
+    assert not stack, "a refused GPU's context is popped"
 
 
 def test_a_reader_that_stops_early_is_no_error():

@@ -26,7 +26,7 @@ from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.records.compressed import contents, files_in
 from alexconv.records.statistics import faster
 from alexconv.records.store import read
-from alexconv.reports import charts, published, readme, roofline
+from alexconv.reports import charts, published, readme, roofline, training
 from alexconv.reports.comparison import CONTRACTS, gather, peer_title
 from alexconv.reports.elements import Plot, shown
 from alexconv.reports.measurements import measurements
@@ -52,7 +52,8 @@ def plots() -> dict[str, Plot]:
     files = files_in(ROOT / "results")
     of_report = {REPORT / "figures" / f"{plot.key}.svg": plot for plot in published_report().plots()}
     of_readme = readme.plots(measurements(read(files)), gather(files))
-    return of_report | {ROOT / readme.FOLDER / f"{plot.key}.svg": plot for plot in of_readme}
+    others = (*of_readme, *training.plots(files_in(ROOT / "results", "training/*.jsonl")))
+    return of_report | {ROOT / readme.FOLDER / f"{plot.key}.svg": plot for plot in others}
 
 
 @cache

@@ -96,6 +96,9 @@ def test_trainings_have_a_row_for_each_contender_and_a_figure(tmp_path):
         ["alexconv", "fp32", "32", "0.25", "3.00× faster", "0.5000", "98.5%", "yes"],
     ]
     assert rows(parts["training-resnet"])[1] == ["alexconv", "fp16", "32", "2", "3.00× faster"]
-    ((figure, text),) = training.drawings([path]).items()
-    assert figure == training.FIGURE and text.startswith("<svg") and "alexconv" in text
-    assert training.drawings([]) == {}
+    (figure,) = training.plots([path])
+    assert figure.key == training.FIGURE
+    (axes,) = figure.draw().axes
+    assert (axes.get_title(loc="left"), axes.get_ylabel()) == ("fp32", "loss")
+    assert axes.get_legend_handles_labels()[1] == ["torch", "alexconv"]
+    assert training.plots([]) == []
