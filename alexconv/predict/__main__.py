@@ -3,6 +3,7 @@
 python -m alexconv.predict --gpu h200 --layers 1-5 --N 128 --rungs all
 python -m alexconv.predict --rungs igemm --layers 2 --N 128 --set BK=8,16 --lines
 python -m alexconv.predict --compare results/h200-alexnet.jsonl
+python -m alexconv.predict --network alexnet-torchvision --N 1,128 --precision fp16 --gpu h100
 
 nvcc compiles a rung's file and nvdisasm disassembles it; a model of one multiprocessor simulates some of its blocks,
 and waves of blocks, L2 and device memory are modelled around it.  Neither GPU nor driver is needed.  The model, its
@@ -14,6 +15,9 @@ launch its time, the unit that limits it, the utilisation of all units and ``met
 
 --compare takes measured records and prints the errors of their predictions, by family, held out and not.  Points that
 the file of ``--out`` has predictions of are not predicted again.
+
+--network takes whole networks, planned for the GPU as ``alexconv run --network`` plans them: a line for each stage, and
+the sum with the gaps of its schedule's graph, as a record of type ``network-prediction``.
 """
 
 import argparse
@@ -29,17 +33,24 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Device
 from alexconv.messages import plural
-from alexconv.options import command_line, exits_cleanly, program
+from alexconv.networks.predicted import Described, network_predictions, predict_networks, predicted_points, show_network
+from alexconv.networks.schedules import BEST
+from alexconv.options import Refusal, comma_separated, command_line, exits_cleanly, precision_names, program, refuse
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
 from alexconv.predict import accuracy, gpu
-from alexconv.predict.predictions import KernelCache, predict_points, recorded
+from alexconv.predict.predictions import NETWORK_TYPE, KernelCache, predict_points, recorded
 from alexconv.predict.tables import show_lines, show_machine_code, show_predictions
 from alexconv.records import environment
 from alexconv.records.store import RecordFile, Records, read
 
 MODULE = "alexconv.predict"
 DEFAULT_OUT = Path("study/predictions.jsonl")
+NOT_OF_NETWORKS = ("workload", "layers", "direction", "set", "lines", "sass", "compare")
+REFUSALS = (
+    Refusal(lambda options: options.network is not None, NOT_OF_NETWORKS, "not with --network"),
+    Refusal(lambda options: options.network is None, ("precision", "schedule"), "only with --network"),
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +73,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="RECORDS",
         help="predict the points of measured records and print the errors",
     )
+    for name, text in (
+        ("--network", "whole networks instead of layers, or all: docs/predict.md#whole-networks"),
+        ("--precision", f"with --network: error classes, {precision_names()} (default: fp32)"),
+        ("--schedule", f"with --network: how its stages are launched in a graph (default: {BEST})"),
+    ):
+        add(name, type=comma_separated, metavar="LIST", help=text)
     add_own(options)
     return options
 
@@ -75,14 +92,35 @@ def chosen_points(options: argparse.Namespace, ladder: Ladder, device: Device, m
     return points_of(options, ladder, GPU_BATCH, source)
 
 
+def predict_whole(options: argparse.Namespace, ladder: Ladder, chosen: gpu.Gpu, command: str) -> int:
+    """Predicts whole networks; returns the exit status, 1 where one has a stage without a prediction."""
+    console, executor = display.console(), Described(chosen)
+    points, file = predicted_points(options, ladder, executor), RecordFile(options.out)
+    known = [(record["gpu"], record["axes"]) for record in network_predictions(file.previous) if options.resume]
+    wanted = [point for point in points if (chosen.key, point.axes()) not in known]
+    facts = {"gpu": chosen.key, "name": chosen.name}
+    headers = environment.write_headers(file, facts, command, method="predicted")
+    statuses = []
+    for record in predict_networks(wanted, chosen, executor, ladder, KernelCache()):
+        file.header(NETWORK_TYPE, {**record, **headers})
+        show_network(console, record, chosen)
+        statuses.append(record["status"])
+    console.print(f"{plural(len(wanted), 'network')} predicted; records: {options.out}", soft_wrap=True)
+    return 0 if all(status == "ok" for status in statuses) else 1
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and predicts; returns the exit status, 1 where every point is refused."""
-    options = parser().parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
+    refuse(options, command, REFUSALS)
     chosen, ladder = gpu.load(options.gpu), ladder_of(options)
     console, errors = display.console(), display.console(stderr=True)
     if not chosen.tested:
         errors.print(f"{chosen.name}: its description was never compared with measurements", soft_wrap=True)
+    if options.network:
+        return predict_whole(options, ladder, chosen, command_line(MODULE, arguments))
     measured = read(options.compare) if options.compare else None
     points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)

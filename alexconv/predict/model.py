@@ -8,7 +8,7 @@ from statistics import fmean
 
 from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung, LaunchConfig
-from alexconv.kernels.rung import BATCH, Dims, bounding_box
+from alexconv.kernels.rung import BATCH, BIAS, Dims, bounding_box
 from alexconv.predict import cubins, disassembly, native, traffic
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.gpu import SECTOR, WARP, Gpu
@@ -276,7 +276,8 @@ def steady_state(
 def _names(bound: BoundRung) -> tuple[str, ...]:
     rung = bound.rung
     arrays = [array.name for array in (*rung.scratch, *rung.prepared)]
-    return (bound.roles.x, bound.roles.w, bound.roles.y, *arrays, *(tensor_map.name for tensor_map in rung.maps))
+    maps, bias = [tensor_map.name for tensor_map in rung.maps], [BIAS] if bound.conv.bias else []
+    return (bound.roles.x, bound.roles.w, bound.roles.y, *arrays, *maps, *bias)
 
 
 def addresses(bound: BoundRung) -> dict[str, int]:
@@ -302,7 +303,8 @@ def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
 
 def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
     """Bytes of each array for ``images`` images, by its number in ``addresses``."""
-    sizes = bound.piece_bytes(images) | bound.prepared_bytes() | {bound.roles.w: bound.filter_bytes(images)}
+    filters = {bound.roles.w: bound.filter_bytes(images), BIAS: bound.bias_bytes()}
+    sizes = bound.piece_bytes(images) | bound.prepared_bytes() | filters
     return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
 
 

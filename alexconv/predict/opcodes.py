@@ -37,7 +37,7 @@ OPS = (
     *("MMA", "HGMMA", "PRODUCTS_ARRIVE", "PRODUCTS_WAIT"),
 )
 
-COMPARES = ("LT", "LE", "EQ", "NE", "GT", "GE")
+COMPARES = ("LT", "LE", "EQ", "NE", "GT", "GE", "NAN")  # the last: of floats that have no order
 
 # Modifiers that change what is computed, each a bit; those of no consequence here are IGNORED.
 MODIFIERS = (

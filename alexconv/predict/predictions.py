@@ -15,6 +15,7 @@ from alexconv.predict.native import STALLS
 from alexconv.records.store import Record, RecordWriter
 
 TYPE = "prediction"
+NETWORK_TYPE = "network-prediction"  # of a whole network (alexconv.networks.predicted)
 
 
 @dataclass(frozen=True)

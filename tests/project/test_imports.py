@@ -16,6 +16,7 @@ LINKED = {"kernels", "cpu_reference", "reports"}  # links in the package to fold
 BASICS = ["code", "data", "errors", "files", "machine", "messages", "options", "parallel", "paths"]
 BASICS += ["precisions", "shapes"]
 COMMANDS = ["cards", "ceilings", "compare", "merge", "new", "reference", "run", "assignment", "__main__"]
+COMMANDS += ["predict.__main__"]  # which predicts networks, too: parts above the model
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
@@ -29,11 +30,11 @@ MAY_IMPORT = {
     "measuring": "kernels cpu_reference records planning executors",
     "cli": "kernels records planning executors measuring",
     "own": "kernels executors",
-    "predict": "kernels compiling planning records cli own",
+    "predict": "kernels compiling planning records",
     "cluster": "kernels cpu_reference records planning executors measuring cli own",
     "tune": "kernels records planning executors measuring cli own predict cluster",
     "profile": "kernels records planning executors measuring cli own",
-    "networks": "kernels cpu_reference records planning executors measuring tune cli",
+    "networks": "kernels cpu_reference records planning executors measuring tune cli predict",
     "check": "kernels compiling cpu_reference planning executors measuring profile cli own networks",
     "grade": "kernels compiling cpu_reference records planning executors measuring own check cli",
     "library": "kernels compiling records planning executors tune",
@@ -60,7 +61,7 @@ MODULES = dict(modules())
 def part_of(module: str) -> str | None:
     """The part that a module belongs to; None for the package itself."""
     _, _, rest = module.partition(".")
-    first = rest.partition(".")[0]
+    first = rest if rest in COMMANDS else rest.partition(".")[0]
     alone = {**dict.fromkeys(BASICS, "basics"), **dict.fromkeys(COMMANDS, "commands")}
     return alone.get(first, first) or None
 

@@ -171,6 +171,7 @@ inline bool compared_floats(i64 compare, float a, float b)
     case COMPARE_EQ: return a == b;
     case COMPARE_NE: return a != b;
     case COMPARE_GT: return a > b;
+    case COMPARE_NAN: return a != a || b != b;
     default: return a >= b;
     }
 }
