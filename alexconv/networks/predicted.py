@@ -27,8 +27,8 @@ from alexconv.planning.planner import DoesNotFit
 from alexconv.predict import model
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.gpu import Gpu
-from alexconv.predict.predictions import NETWORK_TYPE, launch_record
-from alexconv.records.store import Record, Records
+from alexconv.predict.predictions import launch_record
+from alexconv.records.store import Record
 
 Kernels = Callable[[BoundRung, Gpu], Mapping[str, model.Kernel]]
 
@@ -151,11 +151,6 @@ def predict_networks(
             yield {"axes": point.axes(), "gpu": gpu.key, "status": "refused", "reason": str(reason), "stages": []}
             continue
         yield network_record(point, gpu, predict_stages(plan, gpu, kernels))
-
-
-def network_predictions(records: Records) -> list[Record]:
-    """The networks' predictions in record files."""
-    return [header for header in records.headers.values() if header["type"] == NETWORK_TYPE]
 
 
 def show_network(console: Console, record: Record, gpu: Gpu) -> None:

@@ -33,12 +33,13 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Device
 from alexconv.messages import plural
-from alexconv.networks.predicted import Described, network_predictions, predict_networks, predicted_points, show_network
+from alexconv.networks.predicted import Described, predict_networks, predicted_points, show_network
 from alexconv.networks.schedules import BEST
 from alexconv.options import Refusal, comma_separated, command_line, exits_cleanly, precision_names, program, refuse
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
 from alexconv.predict import accuracy, gpu
+from alexconv.predict.page import of_type
 from alexconv.predict.predictions import NETWORK_TYPE, KernelCache, predict_points, recorded
 from alexconv.predict.tables import show_lines, show_machine_code, show_predictions
 from alexconv.records import environment
@@ -96,7 +97,7 @@ def predict_whole(options: argparse.Namespace, ladder: Ladder, chosen: gpu.Gpu, 
     """Predicts whole networks; returns the exit status, 1 where one has a stage without a prediction."""
     console, executor = display.console(), Described(chosen)
     points, file = predicted_points(options, ladder, executor), RecordFile(options.out)
-    known = [(record["gpu"], record["axes"]) for record in network_predictions(file.previous) if options.resume]
+    known = [(record["gpu"], record["axes"]) for record in of_type(file.previous, NETWORK_TYPE) if options.resume]
     wanted = [point for point in points if (chosen.key, point.axes()) not in known]
     facts = {"gpu": chosen.key, "name": chosen.name}
     headers = environment.write_headers(file, facts, command, method="predicted")

@@ -2,19 +2,22 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS
-from alexconv.predict.accuracy import Pair, identity, pairs, picks, spearman, table
+from alexconv.predict.accuracy import Pair, identity, median_ms, pairs, picks, spearman, table
+from alexconv.predict.predictions import NETWORK_TYPE
 from alexconv.predict.split import STUDY_FAMILIES
 from alexconv.records.compressed import files_in
-from alexconv.records.store import Records, read
+from alexconv.records.store import Record, Records, read
 from alexconv.shapes import WORKLOADS
 
 H100 = Path("h100", "main-job.jsonl")
 SECOND = "h100/blind.jsonl"  # points that were not measured on an H100 before they were predicted
+WHOLE = "whole network"
 
 
 def known_pairs(results: Path) -> list[Pair]:
@@ -47,6 +50,8 @@ def parts(results: Path) -> dict[str, str]:
         "h200-again": improved(known, pairs(measured_h200(results), read([folder / "h200-again.jsonl"]))),
         "second": table(second) if second else ["Not measured."],
         "second-misses": misses(second) if second else [],
+        "networks": networks(network_times(results)),
+        "network-errors": network_errors(network_times(results)),
     }
     return {name: "\n".join(lines) for name, lines in tables.items()}
 
@@ -54,6 +59,76 @@ def parts(results: Path) -> dict[str, str]:
 def h100_pairs(results: Path) -> list[Pair]:
     """An H100's measured points with the predictions that were made after them."""
     return pairs(read([results / H100]), read([results / "predicted" / "h100.jsonl"]))
+
+
+@dataclass(frozen=True)
+class NetworkTime:
+    """A stage of a network, or a network with all its stages: predicted and measured milliseconds."""
+
+    axes: Record
+    stage: str
+    kind: str
+    rung: str
+    predicted: float | None
+    measured: float | None  # None where no record has the stage alone, with the same rung and constants
+
+    @property
+    def error(self) -> float | None:
+        """Predicted less measured, in percent of measured."""
+        return 100 * (self.predicted / self.measured - 1) if self.predicted and self.measured else None
+
+
+def network_times(results: Path) -> list[NetworkTime]:
+    """An H100's networks that were predicted, each stage and then the whole; the median card's times."""
+    measured = of_type(read(files_in(results, "h100*-networks-whole.jsonl")), "network")
+    times = []
+    for prediction in of_type(read([results / "predicted" / "h100-networks.jsonl"]), NETWORK_TYPE):
+        axes, stages = prediction["axes"], prediction["stages"]
+        same = [each for each in measured if each["axes"] == axes and each["status"] == "ok" and each.get("samples")]
+        same = [each for each in same if list(map(_computed, each["stages"])) == list(map(_computed, stages))]
+        for number, stage in enumerate(stages):
+            alone = [each["stages"][number] for each in same if each["stages"][number].get("samples")]
+            facts = stage["stage"], stage["kind"], stage["rung"], stage.get("ms")
+            times.append(NetworkTime(axes, *facts, _median_of(alone)))
+        times.append(NetworkTime(axes, WHOLE, WHOLE, "", prediction.get("ms"), _median_of(same)))
+    return times
+
+
+def of_type(records: Records, name: str) -> list[Record]:
+    """The headers of a type."""
+    return [header for header in records.headers.values() if header["type"] == name]
+
+
+def _computed(stage: Record) -> tuple[object, ...]:
+    """Stages with the same value are the same kernels."""
+    return stage["stage"], stage["rung"], stage["constants"]
+
+
+def _median_of(timed: Sequence[Record]) -> float | None:
+    return median(median_ms(each) for each in timed) if timed else None
+
+
+def networks(times: Sequence[NetworkTime]) -> Iterator[str]:
+    """Lines of a table of stages that were timed alone, and of whole networks."""
+    yield "| class | N | schedule | stage | rung | predicted, us | measured, us | error % |"
+    yield "|---|---:|---|---|---|---:|---:|---:|"
+    for each in times:
+        if each.measured or each.stage == WHOLE:
+            axes = (each.axes[name] for name in ("precision", "N", "schedule"))
+            us = (f"{1e3 * ms:.1f}" if ms else "-" for ms in (each.predicted, each.measured))
+            error = "-" if each.error is None else f"{each.error:+.0f}"
+            yield f"| {' | '.join(map(str, (*axes, each.stage, each.rung, *us, error)))} |"
+
+
+def network_errors(times: Sequence[NetworkTime]) -> Iterator[str]:
+    """Lines of a table of errors by what a stage is, and of whole networks."""
+    yield "| what | n | mean error % | predicted less measured, mean % | largest error % |"
+    yield "|---|---:|---:|---:|---:|"
+    for kind in dict.fromkeys([*(each.kind for each in times if each.kind != WHOLE), WHOLE]):
+        signed = [each.error for each in times if each.kind == kind and each.error is not None]
+        if signed:
+            sizes = [abs(error) for error in signed]
+            yield f"| {kind} | {len(signed)} | {fmean(sizes):.1f} | {fmean(signed):+.1f} | {max(sizes):.0f} |"
 
 
 def with_band(gpu: str, known: Sequence[Pair]) -> str:
