@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import fsum, nan
 from pathlib import Path
 from statistics import fmean, median
 
@@ -18,6 +18,7 @@ from alexconv.shapes import WORKLOADS
 H100 = Path("h100", "main-job.jsonl")
 SECOND = "h100/blind.jsonl"  # points that were not measured on an H100 before they were predicted
 WHOLE = "whole network"
+SUMMED = "whole network from its measured stages"  # and the predicted gaps
 
 
 def known_pairs(results: Path) -> list[Pair]:
@@ -79,10 +80,15 @@ class NetworkTime:
 
 
 def network_times(results: Path) -> list[NetworkTime]:
-    """An H100's networks that were predicted, each stage and then the whole; the median card's times."""
+    """An H100's networks that were predicted, each stage and then the whole; the median of its records."""
     measured = of_type(read(files_in(results, "h100*-networks-whole.jsonl")), "network")
+    return compared(of_type(read([results / "predicted" / "h100-networks.jsonl"]), NETWORK_TYPE), measured)
+
+
+def compared(predictions: Sequence[Record], measured: Sequence[Record]) -> list[NetworkTime]:
+    """Networks' predictions beside the measured networks of the same axes whose stages are the same kernels."""
     times = []
-    for prediction in of_type(read([results / "predicted" / "h100-networks.jsonl"]), NETWORK_TYPE):
+    for prediction in predictions:
         axes, stages = prediction["axes"], prediction["stages"]
         same = [each for each in measured if each["axes"] == axes and each["status"] == "ok" and each.get("samples")]
         same = [each for each in same if list(map(_computed, each["stages"])) == list(map(_computed, stages))]
@@ -90,7 +96,12 @@ def network_times(results: Path) -> list[NetworkTime]:
             alone = [each["stages"][number] for each in same if each["stages"][number].get("samples")]
             facts = stage["stage"], stage["kind"], stage["rung"], stage.get("ms")
             times.append(NetworkTime(axes, *facts, _median_of(alone)))
-        times.append(NetworkTime(axes, WHOLE, WHOLE, "", prediction.get("ms"), _median_of(same)))
+        whole = _median_of(same)
+        times.append(NetworkTime(axes, WHOLE, WHOLE, "", prediction.get("ms"), whole))
+        alone_ms = [each.measured for each in times[-len(stages) - 1 : -1]]
+        if "ms" in prediction and all(alone_ms):
+            gaps = fsum(stage["ms_in_network"] - stage["ms"] for stage in stages)
+            times.append(NetworkTime(axes, SUMMED, SUMMED, "", fsum(ms or 0 for ms in alone_ms) + gaps, whole))
     return times
 
 
@@ -124,7 +135,7 @@ def network_errors(times: Sequence[NetworkTime]) -> Iterator[str]:
     """Lines of a table of errors by what a stage is, and of whole networks."""
     yield "| what | n | mean error % | predicted less measured, mean % | largest error % |"
     yield "|---|---:|---:|---:|---:|"
-    for kind in dict.fromkeys([*(each.kind for each in times if each.kind != WHOLE), WHOLE]):
+    for kind in dict.fromkeys([*(each.kind for each in times if each.rung), WHOLE, SUMMED]):
         signed = [each.error for each in times if each.kind == kind and each.error is not None]
         if signed:
             sizes = [abs(error) for error in signed]
