@@ -88,16 +88,8 @@ def dgrad(
 
 
 @dgrad.register_fake  # type: ignore[untyped-decorator]
-def _(
-    dy: torch.Tensor,
-    filters: torch.Tensor,
-    plane: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    precision: str,
-) -> torch.Tensor:
+def _(dy: torch.Tensor, filters: torch.Tensor, plane: list[int], *terms: Any) -> torch.Tensor:
+    *_, groups, _ = terms
     return in_memory_as(dy, dy.new_empty((dy.shape[0], filters.shape[1] * groups, *plane)))
 
 
@@ -122,16 +114,8 @@ def wgrad(
 
 
 @wgrad.register_fake  # type: ignore[untyped-decorator]
-def _(
-    x: torch.Tensor,
-    dy: torch.Tensor,
-    taps: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    precision: str,
-) -> torch.Tensor:
+def _(x: torch.Tensor, dy: torch.Tensor, taps: list[int], *terms: Any) -> torch.Tensor:
+    *_, groups, _ = terms
     return x.new_empty((dy.shape[1], x.shape[1] // groups, *taps))
 
 

@@ -5,7 +5,7 @@ arrays; scratch arrays are shared by all stages.  The batch is cut into pieces t
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -298,8 +298,3 @@ def as_stored(step: Step, plan: NetworkPlan) -> dict[str, Values]:
         w = w.reshape(len(w), *planes).transpose(0, 2, 3, 1).reshape(w.shape)
     stored = {"w": np.ascontiguousarray(w, plan.dtype)} if "w" in step.arrays else {}
     return stored if bias is None or not stage.shape.bias else stored | {BIAS: bias.astype(plan.dtype)}
-
-
-def bounds_of(plans: Iterable[NetworkPlan]) -> list[BoundRung]:
-    """The rungs of plans, for compilation ahead."""
-    return [step.bound for plan in plans for step in plan.launched]

@@ -221,10 +221,10 @@ class Machine:
         """Launches since the last call: entry point, stream, first words of the parameters, grid, dependence."""
         count, notes = self.variable("launches"), (Noted * 256).in_dll(self.library, "noted")
         names = {number: entry for entry, number in self.gpu.executor.numbers.items()}
-        found = [SimpleNamespace(entry=names[n.function], stream=n.stream, words=list(n.words), grid=tuple(n.grid),
-                                 dependent=n.dependent) for n in notes[: count.value]]  # fmt: skip
+        launches = [SimpleNamespace(entry=names[n.function], stream=n.stream, words=list(n.words), grid=tuple(n.grid),
+                                    dependent=n.dependent) for n in notes[: count.value]]  # fmt: skip
         count.value = 0
-        return found
+        return launches
 
 
 def padded(function, config, parameters):

@@ -130,12 +130,12 @@ def test_gradients_have_the_same_bits_in_every_run_and_on_every_stream(torch, la
     first = gradients_of(torch, conv, precision, x, w, bias, dy)
     streams = [torch.cuda.Stream() for _ in range(4)]
     torch.cuda.synchronize()
-    found = []
+    runs = []
     for run in range(RUNS):
         with torch.cuda.stream(streams[run % len(streams)]):
-            found.append(gradients_of(torch, conv, precision, x, w, bias, dy))
+            runs.append(gradients_of(torch, conv, precision, x, w, bias, dy))
     torch.cuda.synchronize()
-    for run in found:
+    for run in runs:
         assert all(torch.equal(*pair) for pair in zip(run, first, strict=True))
 
 

@@ -230,15 +230,15 @@ def test_a_patched_model_says_what_it_left(torch):
                           nn.Conv2d(6, 6, 3, 2, 1, 1, 6, bias=False), nn.Conv2d(6, 4, 3, padding_mode="reflect"),
                           nn.Conv1d(2, 2, 1), nn.Conv2d(4, 4, 1).half(), nn.ConvTranspose2d(4, 4, 1))  # fmt: skip
     before, x, said = model[:3](x_of(torch)).detach(), x_of(torch), []
-    found = alexconv.patch(model, say=said.append)
-    assert found.replaced == ("0", "1.0", "1.2", "2")
-    assert dict(found.left) == {
+    patching = alexconv.patch(model, say=said.append)
+    assert patching.replaced == ("0", "1.0", "1.2", "2")
+    assert dict(patching.left) == {
         "3": "pads with mode 'reflect'",
         "4": "is a Conv1d, not a Conv2d",
         "5": "has parameters of torch.float16, precision fp32 takes torch.float32",
         "6": "is a ConvTranspose2d, not a Conv2d",
     }
-    assert said == [str(found)]
+    assert said == [str(patching)]
     assert model[1][0] is model[1][2]
     assert list(model.state_dict()) == [
         *("0.weight", "0.bias", "1.0.weight", "1.0.bias", "1.2.weight", "1.2.bias", "2.weight"),
@@ -289,13 +289,13 @@ def test_batch_norms_and_relus_are_computed_with_the_convolutions_before_them(to
     model, x, said = network(torch), x_of(torch), []
     model[3].own.eval()
     expected = model(x).detach()
-    found = alexconv.patch(model, fuse=True, say=said.append)
-    assert found.replaced == ("0", "3.first", "3.second", "4") and found.left == ()
-    assert found.fused == ("1", "3.norm", "3.last", "2", "3.relu", "5")
+    patching = alexconv.patch(model, fuse=True, say=said.append)
+    assert patching.replaced == ("0", "3.first", "3.second", "4") and patching.left == ()
+    assert patching.fused == ("1", "3.norm", "3.last", "2", "3.relu", "5")
     reason = "does not only follow replaced convolutions"
-    assert found.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))  # one of ReLU's calls
+    assert patching.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))  # one of ReLU's calls
     what = "batch norms, activations, additions and concatenations"
-    assert said == [str(found)] and f"6 {what} computed with them, 3 left alone" in said[0]
+    assert said == [str(patching)] and f"6 {what} computed with them, 3 left alone" in said[0]
     assert type(model[1]) is torch.nn.Identity and type(model[5]) is torch.nn.ReLU
     for context in (torch.no_grad(), torch.enable_grad()):
         with context:
@@ -321,11 +321,11 @@ def test_layers_that_cannot_be_fused_are_left(torch):
     for kind, own in ((Twice, ("relu", "norm")), (Asks, ())):
         model = kind().eval()
         expected = model(x_of(torch)).detach()
-        found = alexconv.patch(model, fuse=True, say=str)
-        assert found.replaced == ("conv",) and found.fused == ()
+        patching = alexconv.patch(model, fuse=True, say=str)
+        assert patching.replaced == ("conv",) and patching.fused == ()
         reason = "is in a model that cannot be traced (TraceError: "
-        left = [name for name, why in found.unfused if why.startswith(reason)]
-        assert found.own == own and [*own, *left] in (["relu", "norm"], ["norm", "relu"])
+        left = [name for name, why in patching.unfused if why.startswith(reason)]
+        assert patching.own == own and [*own, *left] in (["relu", "norm"], ["norm", "relu"])
         torch.testing.assert_close(model(x_of(torch)).detach(), expected, rtol=1e-5, atol=1e-5)
     with_hook = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)).eval()
     with_hook[1].register_forward_hook(lambda *given: None)
@@ -370,8 +370,8 @@ def test_additions_and_concatenations_are_computed_with_convolutions(torch):
         for order in (torch.contiguous_format, torch.channels_last):
             x = x_of(torch).contiguous(memory_format=order)
             patched = copy.deepcopy(model)
-            found = alexconv.patch(patched, fuse=True, say=str)
-            assert len(found.fused) == count
+            patching = alexconv.patch(patched, fuse=True, say=str)
+            assert len(patching.fused) == count
             with torch.no_grad():
                 torch.testing.assert_close(patched(x), model(x), rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(patched(x), model(x), rtol=1e-5, atol=1e-5)  # through the operator
@@ -396,8 +396,8 @@ def test_linear_layers_over_pixels_are_convolutions_with_what_follows_them(torch
     x = x_of(torch).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         expected = model(x)
-        found = alexconv.patch(model, fuse=True, say=str)
-        assert found.own == ("1.body.0", "1.body.1", "1.body.2", "add")
+        patching = alexconv.patch(model, fuse=True, say=str)
+        assert patching.own == ("1.body.0", "1.body.1", "1.body.2", "add")
         torch.testing.assert_close(model(x), expected)  # by torch
         computed = []
         monkeypatch.setattr(torch_face, "takes", lambda *tensors: computed.append(tensors) or True)

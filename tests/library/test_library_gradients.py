@@ -96,14 +96,14 @@ def test_integers_come_out_exactly_and_nan_and_infinity_as_in_float64(torch, lay
     for special in (False, True):
         if special:
             dy.view(-1)[::29] = torch.tensor([np.inf, -np.inf, np.nan]).repeat(dy.numel())[: len(dy.view(-1)[::29])]
-        found = torch.autograd.grad(y, (x, w, bias), dy, retain_graph=True)
+        dx, dw, db = torch.autograd.grad(y, (x, w, bias), dy, retain_graph=True)
         values = {"x": x.detach().numpy(), "w": w.detach().numpy(), "dy": dy.numpy()}
         with np.errstate(invalid="ignore"):
-            for direction, gradient in zip((DGRAD, WGRAD), found[:2], strict=True):
+            for direction, gradient in zip((DGRAD, WGRAD), (dx, dw), strict=True):
                 conv = problem_of(direction, x, w, LAYERS[layer])
                 expected = reference(conv, values[conv.roles.x], values[conv.roles.w])
                 np.testing.assert_array_equal(gradient.numpy(), expected)
-            np.testing.assert_array_equal(found[2].numpy(), values["dy"].sum((0, 2, 3), np.float64).astype("f4"))
+            np.testing.assert_array_equal(db.numpy(), values["dy"].sum((0, 2, 3), np.float64).astype("f4"))
 
 
 def test_gradients_are_finite_differences(torch):
@@ -153,16 +153,16 @@ def test_a_gradients_gradient_is_one_clear_error(torch):
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "channels_last"])
 def test_torch_computes_gradients_that_no_rung_takes(torch, monkeypatch, last):
-    exact, found = [], []
-    for layer, gradients in product(LAYERS, (exact, found)):
-        if gradients is found:
+    by_rungs, by_torch = [], []
+    for layer, gradients in product(LAYERS, (by_rungs, by_torch)):
+        if gradients is by_torch:
             monkeypatch.setattr("alexconv.library.gradients.gradient", lambda *given: None)
         arrays = leaves(torch, layer, "fp32")
         if last:
             arrays[0] = arrays[0].detach().contiguous(memory_format=torch.channels_last).requires_grad_()
         gradients += torch.autograd.grad(loss(alexconv.conv2d(*arrays[:2], bias=arrays[2], **LAYERS[layer])), arrays)
         monkeypatch.undo()
-    for one, other in zip(found, exact, strict=True):
+    for one, other in zip(by_torch, by_rungs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
         assert one.is_contiguous() == other.is_contiguous()
 
@@ -278,8 +278,8 @@ def test_estimates_choose_the_rungs_of_gradients_that_were_measured_to_be_the_fa
 def test_a_gradient_on_the_cpu_is_explained():
     x, w = (np.zeros(size, "f4") for size in SHAPES[:2])
     for direction in (DGRAD, WGRAD):
-        found = alexconv.explain(x, w, padding=1, precision="tf32", direction=direction, backend="host")
-        assert (found.rung, found.precision) == (f"{direction}-direct", "fp32")
+        call = alexconv.explain(x, w, padding=1, precision="tf32", direction=direction, backend="host")
+        assert (call.rung, call.precision) == (f"{direction}-direct", "fp32")
     with pytest.raises(ValueError, match="unknown direction 'backward': choose from forward, dgrad, wgrad"):
         alexconv.explain(x, w, direction="backward")
 

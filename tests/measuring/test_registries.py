@@ -217,15 +217,15 @@ GOALS = {"limits.py", "losses.py", "training.py"}  # tables of docs/frontier.md 
 
 def test_no_other_table_tells_the_classes():
     """No dictionary, tuple or list of the code has the names of two classes."""
-    found = {}
+    tables = {}
     for folder, _, names in os.walk(CHECKOUT / "alexconv", followlinks=True):
         for file in (Path(folder, name) for name in names if name.endswith(".py")):
             for node in ast.walk(ast.parse(file.read_text())):
                 members = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
                 told = {each.value for each in members if isinstance(each, ast.Constant)} & set(PRECISIONS)
                 if len(told) > 1:
-                    found.setdefault(file.name, []).append(sorted(told))
-    assert found.keys() == RATES | GOALS, found
+                    tables.setdefault(file.name, []).append(sorted(told))
+    assert tables.keys() == RATES | GOALS, tables
 
 
 def test_the_tuner_names_no_rung():

@@ -14,6 +14,16 @@ NOTEBOOK, PROGRAM = ROOT / "examples" / "first_hour.ipynb", ROOT / "scripts" / "
 MISSING = [name for name in ("nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
 
 
+def has_terminals() -> bool:
+    """Whether this system gives pseudo-terminals, in which the notebook's shell commands run."""
+    try:
+        for descriptor in os.openpty():
+            os.close(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 def cells_of(path: Path) -> list[dict]:
     """The cells with code."""
     return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
@@ -37,6 +47,7 @@ def assert_whole(cells: list[dict]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not has_terminals(), reason="no pseudo-terminals for the notebook's commands: mount /dev/pts")
 @pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} are missing: pip install 'alexconv[test]'")
 def test_it_runs_from_end_to_end(tmp_path):
     parameters = ['LAYERS="3"', "N=1", "RUNGS=2", f"OUT={str(tmp_path / 'out')!r}"]
