@@ -245,6 +245,8 @@ def choose(
     """The rung of a stage; raises DoesNotFit where there is none."""
     own = STAGES.get((PRECISIONS[precision].dtype, layout), {})
     if not isinstance(stage, Product):
+        if stage.kind not in own:
+            raise DoesNotFit(f"no kernel of {stage.kind} in {PRECISIONS[precision].dtype} in the layout {layout}")
         return bound_to(own[stage.kind], stage, N, executor)
     linear = is_linear(stage)
     if word != AUTO:

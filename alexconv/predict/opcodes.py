@@ -74,6 +74,7 @@ _UNITS = {  # names by operation and execution unit
     ("NOP", "NONE"): "NOP YIELD ERRBAR CGAERRBAR CCTL UTMACCTL ENDCOLLECTIVE ACQBULK PREEXIT MEMBAR FENCE",
     ("SET_REGISTERS", "NONE"): "USETMAXREG",
     ("B2R", "CONTROL"): "B2R",
+    ("B2R", "XU"): "FCHK",  # says no: quotients of usual numbers need no slow path
     ("NOP", "CONTROL"): "BMOV",
     ("FLOAT", "FMA"): "FFMA FADD FMUL",
     ("FLOAT", "HEAVY"): "HFMA2 HADD2 HMUL2",
