@@ -49,6 +49,13 @@ def test_a_network_is_planned_for_the_gpu_described():
     assert not [step.bound.rung.name for step in turing.steps if step.bound.rung.unsuited(t4.capability)]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=list(NETWORKS))
+def test_every_network_is_planned_in_a_layout_that_has_all_its_kernels(network, precision):
+    plan = planned(NetworkPoint(network, 128, precision, SCHEDULES["dependent"]), Described(H100), LADDER)
+    assert {step.bound.rung.layout for step in plan.steps if step.stage.kind == "max-pool"} == {plan.layout}
+
+
 @pytest.mark.parametrize("schedule, follows", [("graph", "next"), ("dependent", "dependent")])
 def test_a_network_is_the_sum_of_its_stages_with_a_graphs_gaps(launch, schedule, follows):
     point = replace(ALEXNET, N=1, schedule=SCHEDULES[schedule])
