@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
 #
-# STAGES names some of the stages, or parts of them:
+# STAGES names some of the stages, or parts of them, each of at most eight files and about eight minutes:
 #
-#   part-1   8 files, 4 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
-#   part-2   8 files, 4 min    counters, with references of large batches on the CPU; microbenchmarks
-#   part-3   8 files, 7 min    batch sizes, the frontier with cuDNN, under load, on other data
-#   part-4   8 files, 3 min    the LeNet-style studies
-#   library  6 files, 10 min   Conv2d in graphs and torch's cuDNN; layers of networks; cuDNN's plans one by one
+#   part-1   8 files, 4 min  the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
+#   part-2   8 files, 4 min  counters, with references of large batches on the CPU; microbenchmarks
+#   part-3   8 files, 7 min  batch sizes, the frontier with cuDNN, under load, on other data
+#   part-4   8 files, 3 min  the LeNet-style studies
+#   part-5   7 files, 6 min  gradients and cuDNN's; training steps, networks that train
+#   part-6   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
+#   part-7   6 files, 8 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape, patched networks
+#   part-8   6 files, 7 min  whole networks, grouped layers, layers bound by memory, choices for random layers
+#   part-9   4 files, 6 min  a public board, every engine and knob of cuDNN, cuBLASLt and Triton
 #
-# The first four are the default: 17 min 55 s on an H200 with 16 cores and nothing else to do, one after the other.
-# Each stage prints its time.
+# All nine are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
+# the other; the times of the others are sums over the records of their stages.  Each stage prints its time.  For
+# another card, the part `short` has the files of results/h100: 8 in 6 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: board and peers (docs/board.md, docs/peers.md), again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
+# again.  Not in the parts: timelines, again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
 # frontier_sanitizers.
 #
-# The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
-# and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: by default make's, else python3.  A
-# failure does not stop the other stages; the exit status is then 1.
+# The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
+# cudnn-frontend, peers also triton, tune optuna, accuracy scikit-learn, counters ncu, and the sanitizers
+# compute-sanitizer on the PATH.  PYTHON is the interpreter: by default make's, else python3.  A failure does not stop the
+# other stages; the exit status is then 1.
 set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 here=$(dirname "${BASH_SOURCE[0]}")/..
@@ -30,11 +36,16 @@ declare -A parts=(
     [part-2]="counted microbenchmarks"
     [part-3]="scaling frontier sustained data"
     [part-4]="lenet tune"
-    [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
+    [part-5]="gradients training"
+    [part-6]="library_calls library_fp32 library_tf32"
+    [part-7]="library_fp16 networks plans dynamic patched"
+    [part-8]="whole_networks groups memory_bound choices"
+    [part-9]="board peers"
+    [short]="short_ladder short_frontier short_library"
 )
-default="part-1 part-2 part-3 part-4"
-others="references board peers counters timelines lenet_counters hard accuracy ${parts[library]} again cluster host tune_10000 sanitizers"
-others+=" frontier_sanitizers"
+default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9"
+others="references counters timelines lenet_counters hard accuracy ${parts[short]} again cluster host tune_10000"
+others+=" sanitizers frontier_sanitizers"
 status=0
 stages=""
 for what in ${STAGES:-$default}; do stages+=" ${parts[$what]:-$what}"; done
@@ -52,12 +63,16 @@ unpack() {  # unpack FILE: a compressed record file cannot be continued
     [[ ! -e $folder/$1.jsonl.xz ]] || unxz "$folder/$1.jsonl.xz" || failed "$1: not unpacked"
 }
 
-stage() {  # stage FILE ARGUMENTS...: one record file
+points() {  # points FILE COMMAND...: one record file, to which a command adds the points that it lacks
     local file=$1
     shift
     mkdir -p "$(dirname "$folder/$file")"
     unpack "$file"
-    "$python" -m alexconv.run "$@" --resume --out "$folder/$file.jsonl" || failed "$file: some points failed"
+    "$python" "$@" --resume --out "$folder/$file.jsonl" || failed "$file: some points failed"
+}
+
+stage() {  # stage FILE ARGUMENTS...: points of alexconv.run
+    points "$1" -m alexconv.run "${@:2}"
 }
 
 whole() {  # whole FILE WHAT COMMAND...: a file made as a whole, by a command that takes its name as the last argument
@@ -202,6 +217,126 @@ peers() {  # torch's choice and the best of all of cuDNN's engines and knobs, fu
     done
 }
 
+gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch sizes and constants
+    local cudnn=torch-nchw-fp32,torch-nhwc-fp32,torch-nchw-fp32-deterministic,torch-nchw-tf32,torch-nhwc-tf32
+    cudnn+=,torch-nhwc-fp16,torch-nhwc-fp16-deterministic
+    local wide=dgrad-wgmma-split,dgrad-wgmma-scaled,dgrad-wgmma-half,wgrad-wgmma-split,wgrad-wgmma-scaled,wgrad-wgmma-half
+    local phases=dgrad-phases-wgmma-half,dgrad-phases-wgmma-scaled,dgrad-phases-wgmma-split
+    local first=wgrad-wgmma-half-blocked,wgrad-wgmma-split,wgrad-wgmma-scaled,$phases
+    local narrow=wgrad-igemm,wgrad-mma-tf32,wgrad-mma-split,wgrad-mma-half
+    local timed=(--no-baseline --seconds 0.05)
+    stage "gradients/$name" --layers 1-5 --N 128 --rungs "$narrow" --peers "$cudnn" "${timed[@]}"
+    stage "gradients/$name" --layers 2-5 --N 128 --rungs "$wide" --peers "$cudnn" "${timed[@]}"
+    stage "gradients/$name" --layers 1 --N 128 --rungs "$first" --peers "$cudnn" "${timed[@]}"
+    stage "gradients/$name" --layers 1,3 --N 128 --rungs dgrad-phases,dgrad-direct,dgrad-scatter "${timed[@]}"
+    local others="gradients/others/$name"
+    stage "$others" --layers 2-5 --N 1,32 --rungs wgrad-wgmma-half,wgrad-wgmma-split "${timed[@]}"
+    stage "$others" --layers 3,4 --N 1,32 --rungs wgrad-wgmma-half --peers torch-nhwc-fp16 "${timed[@]}"
+    stage "$others" --layers 2-5 --N 128 --rungs wgrad-wgmma-half,wgrad-wgmma-split --set CLUSTER=2 "${timed[@]}"
+    stage "$others" --layers 3 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=32 --set STAGES=4,6,8 "${timed[@]}"
+    stage "$others" --layers 3,4 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=128 --set STAGES=2 "${timed[@]}"
+}
+
+training() {  # convolutions of a step through the library and by cuDNN, and networks that train
+    local bench=("$here/scripts/measure/library_bench.py" --parts training) what
+    whole "training/$name-alexnet" "training: not finished" "${bench[@]}" --seconds 60 --workload alexnet,convnet-layers \
+        --N 128 --precision fp32,fp16 --out
+    for what in "1-10,18-66 128 90" "11-17 64 20"; do
+        set -- $what
+        whole "training/$name-convnets-$2" "training, N=$2: not finished" "${bench[@]}" --workload convnet-benchmarks \
+            --layers "$1" --N "$2" --seconds "$3" --precision fp32 --contenders alexconv,cudnn --out
+    done
+    whole "training/$name-digits" "digits: not as promised" "$here/examples/train_network.py" --model digits \
+        --precision fp32,fp16 --out
+    whole "training/$name-resnet18" "resnet18: not as promised" "$here/examples/train_network.py" --model resnet18 \
+        --precision fp16,fp32 --N 64 --layouts nhwc,nchw --out
+}
+
+whole_networks() {  # schedules of networks and torch's and cuDNN's, with energy
+    local file="$name-networks-whole" torch=torch-nchw,torch-nhwc
+    local timed=(--seconds 0.2 --sustained 0.3)
+    stage "$file" --network alexnet-torchvision --precision fp16 --schedule all --N 1,128 --verbose --peers "$torch" \
+        "${timed[@]}"
+    stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 1,128 --verbose \
+        --peers cudnn-nchw,cudnn-nhwc "${timed[@]}"
+    stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 8,32,1024 --verbose \
+        --peers "$torch" "${timed[@]}"
+    stage "$file" --network alexnet-torchvision --precision fp32,tf32 --schedule dependent --N 1,32,128 --verbose \
+        --peers "$torch" "${timed[@]}"
+    stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp16 --schedule dependent --N 1,32,128 --verbose \
+        --peers "$torch" "${timed[@]}"
+    stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 1 --peers torch-compile \
+        "${timed[@]}"
+    stage "$file-checks" --network alexnet-2012 --precision fp32,tf32,fp16 --N 1,32 --verify-only
+}
+
+groups() {  # AlexNet of 2012, ResNeXt and RegNet
+    local cudnn=torch-nchw-fp32,torch-nhwc-fp32,torch-nhwc-tf32,torch-nchw-fp16,torch-nhwc-fp16 of
+    for of in "alexnet-2012 1,32,128" "resnext-regnet 128" "resnext-regnet 1,32"; do
+        stage "groups/$name-groups" --workload "${of% *}" --N "${of#* }" --rungs auto --precision fp32,tf32,fp16 \
+            --peers "$cudnn" --no-baseline --seconds 0.03
+    done
+}
+
+memory_bound() {  # depthwise layers, first and last layers; the card's copy rate is in the same file
+    local file="memory-bound/$name" cudnn=torch-nchw-fp32,torch-nhwc-fp32,torch-nchw-fp16,torch-nhwc-fp16
+    local timed=(--no-baseline --seconds 0.04 --transfer pinned)
+    mkdir -p "$folder/memory-bound"
+    unpack "$file"
+    grep -qs '"type":"ceilings"' "$folder/$file.jsonl" || "$python" -m alexconv.ceilings --out "$folder/$file.jsonl" ||
+        failed "$file: the ceilings were not measured"
+    stage "$file" --workload depthwise --N 128,1,32 --rungs depthwise --precision fp32,fp16 --peers "$cudnn" "${timed[@]}"
+    stage "$file" --workload first-last --N 32 --precision fp16 --peers torch-nchw-fp16,torch-nhwc-fp16 "${timed[@]}" \
+        --rungs direct-few-half,direct-few-mma,direct-few-filters-half,wgmma-half-blocked,wgmma-half-whole
+    stage "$file" --workload first-last --layers 6-8 --N 32 --precision tf32 --peers torch-nchw-tf32,torch-nhwc-tf32 \
+        --rungs direct-few-filters,wgmma-floats,wgmma-scaled "${timed[@]}"
+}
+
+choices() {  # what conv2d chooses for random layers, beside the likeliest rungs and beside cuDNN
+    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 3 --seconds 105 --out
+    whole "outside/$name" "choices and cuDNN: not finished" "$here/scripts/measure/choices.py" --cudnn --layers 36 \
+        --seed 11 --seconds 40 --out
+}
+
+dynamic() {  # builds for every shape beside builds for one, and first calls
+    whole "library/dynamic/$name-layers" "builds for every shape: not finished" "$here/scripts/measure/dynamic.py" \
+        --seconds 55 --out
+    whole "library/dynamic/$name-first" "first calls: not finished" "$here/scripts/measure/library_bench.py" \
+        --parts first --out
+}
+
+patched() {  # networks of torchvision through patch(fuse=True), torch and torch.compile
+    local bench="$here/scripts/measure/network_bench.py" of
+    for of in "fp16 32 60" "tf32 32 30" "fp16 1 20"; do
+        set -- $of
+        points "patched/$name" "$bench" --precision "$1" --N "$2" --seconds "$3" --contenders alexconv-nhwc,torch-nhwc
+    done
+    points "patched/$name" "$bench" --networks resnet18,resnet50,mobilenet_v2,convnext_tiny,efficientnet_b0 \
+        --precision fp16 --N 32 --seconds 40 --contenders inductor-nhwc
+}
+
+short_ladder() {  # every rung on another card, and its ceilings
+    stage "$name/main-job" --layers 1-5 --N 128 --no-baseline --seconds 0.1
+    stage "$name/main-job" --layers 1-5 --N 1,32 --no-baseline --seconds 0.04
+    whole "$name/ceilings" "the ceilings were not measured" -m alexconv.ceilings --out
+    whole "$name/memory" "memory: not finished" "$here/scripts/measure/microbenchmarks.py" --parts memory --out
+}
+
+short_frontier() {  # the frontier on another card, and under load
+    stage "$name/frontier" --layers 1-5 --N 128,1 --rungs direct-register,fused-unroll-matmul,family:igemm,mma,wgmma \
+        --peers torch --no-baseline --seconds 0.03
+    stage "$name/frontier-sustained" --layers 1-5 --N 128 --no-baseline --sustained 0.2 --seconds 0.02 \
+        --peers "$same_contract" --rungs "$leaders"
+}
+
+short_library() {  # Conv2d on AlexNet on another card
+    local class
+    for class in fp32 tf32 fp16; do
+        whole "$name/library-$class" "library $class: not finished" "$here/scripts/measure/library_bench.py" \
+            --parts layers --workload alexnet --N 1,128 --precision "$class" --seconds 20 --out
+    done
+}
+
 again() {  # the frontier's rungs and cuDNN once more, on another card
     stage "$name-frontier-again" --layers 1-5 --N 128 --rungs wgmma --peers torch --no-baseline --seconds 0.1
 }
@@ -216,9 +351,8 @@ hard() {  # errors of conv2d and cuDNN on hard data, and the largest that a sear
 }
 
 sweep() {  # sweep FILE N: the 2019 study's tile sizes
-    unpack "$name-$1"
-    "$python" -m alexconv.tune --workload lenet-70-k5 --N "$2" --rungs tiled,fused-unroll-matmul --constants TILE \
-        --set RESTRICT=0 --set UNROLL=1 --resume --out "$folder/$name-$1.jsonl" || failed "$1: not finished"
+    points "$name-$1" -m alexconv.tune --workload lenet-70-k5 --N "$2" --rungs tiled,fused-unroll-matmul \
+        --constants TILE --set RESTRICT=0 --set UNROLL=1
 }
 
 tune() {

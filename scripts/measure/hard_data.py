@@ -135,7 +135,7 @@ def searched(executor: Executor, seconds: float) -> Iterator[Record]:
                 return opened.outputs().astype(np.float32)
 
         dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
-        additions = cuts[rung.name].bound.atomic_additions
+        additions = cuts[rung.name].bound.atomic_additions(IMAGES)
         target = adversary.Target(run, SEARCHED, IMAGES, precision, dtype, additions)
         worst = adversary.search(target, MOST_TRIALS, seconds, SEED)
         figures = {"ratio": worst.ratio, "scaled": worst.scaled}

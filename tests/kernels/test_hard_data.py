@@ -1,8 +1,10 @@
 """Every rung keeps what its class promises on every data set, on the host executor and on a GPU."""
 
+import runpy
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from alexconv.cpu_reference.reference import patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.executors import choose_executor
 from alexconv.executors.interface import Executor
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Layer
@@ -158,3 +160,11 @@ def norms(inputs: Layer, place: tuple[int, ...]) -> float:
     n, m, e, f = place
     patches, filters = inputs.norms
     return max(float(patches[n, e, f] * filters[m]), 1e-36)
+
+
+def test_the_script_of_hard_data_holds_each_rung_to_its_bound():
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "measure" / "hard_data.py"))
+    script["searched"].__globals__["LADDER"] = [RUNGS[name] for name in ("direct", "channels-atomic")]
+    records = list(script["searched"](choose_executor("host"), 0.01))
+    assert [record["rung"] for record in records] == ["direct", "channels-atomic"]
+    assert all(0 < record["ratio"] <= 1 for record in records)

@@ -3,9 +3,12 @@
 import os
 import re
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from alexconv import run
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "results" / "measure.sh"
 
@@ -50,7 +53,7 @@ def calls(folder):
 
 def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
     calls_made = []
-    for part in range(1, 5):
+    for part in range(1, 10):
         folder = tmp_path / f"part-{part}"
         folder.mkdir()
         done = measure("gpu", str(folder / "out"), stages=f"part-{part}", python=recorder(folder))
@@ -59,6 +62,8 @@ def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
         assert 0 < len(files) <= 8, part
         calls_made += calls(folder)
     assert len(calls_made) == len(set(calls_made))
+    for file in ("library/gpu-fp16", "gradients/gpu", "groups/gpu-groups", "patched/gpu", "training/gpu-resnet18"):
+        assert list(tmp_path.glob(f"part-?/out/{file}.jsonl")), file
     everything = tmp_path / "all"
     everything.mkdir()
     assert measure("gpu", str(everything / "out"), stages="", python=recorder(everything)).returncode == 0
@@ -83,17 +88,40 @@ def test_a_file_whose_command_failed_or_was_killed_is_remade(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu-ceilings.jsonl"]
 
 
-def test_the_library_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
-    python = recorder(tmp_path)
-    done = measure("gpu", str(tmp_path / "out"), stages="library", python=python)
+def test_a_part_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
+    done = measure("gpu", str(tmp_path / "out"), stages="part-6", python=recorder(tmp_path))
     assert done.returncode == 0, done.stderr
     files = sorted(path.name for path in (tmp_path / "out" / "library").iterdir())
-    assert files == ["gpu-calls.jsonl", "gpu-fp16.jsonl", "gpu-fp32.jsonl", "gpu-tf32.jsonl"]
-    assert re.findall(r"^(\w+): \d+ s$", done.stdout, re.MULTILINE) == [
-        *(f"library_{part}" for part in ("calls", "fp32", "tf32", "fp16")),
-        "networks",
-        "plans",
-    ]
+    assert files == ["gpu-calls.jsonl", "gpu-fp32.jsonl", "gpu-tf32.jsonl"]
+    stages = re.findall(r"^(\w+): \d+ s$", done.stdout, re.MULTILINE)
+    assert stages == [f"library_{part}" for part in ("calls", "fp32", "tf32")]
+
+
+def test_the_short_form_makes_the_files_of_another_card_in_a_folder_of_its_own(tmp_path):
+    done = measure("h100", str(tmp_path / "out"), stages="short", python=recorder(tmp_path))
+    assert done.returncode == 0, done.stderr
+    files = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.jsonl")}
+    assert {file.parent for file in files} == {Path("h100")}
+    assert len(files) <= 8
+    assert {file.name for file in files} <= {
+        path.name.removesuffix(".xz") for path in (SCRIPT.parent / "h100").iterdir()
+    }
+
+
+def points_of_run(folder):
+    """The arguments of the calls of alexconv.run, without what only a GPU has."""
+    with_value = {"--peers", "--sustained", "--transfer", "--out"}
+    for call in calls(folder):
+        python, module, *words = call.split()
+        if (python, module) == ("-m", "alexconv.run") and not {"--together", "--mix"} & set(words):
+            yield [word for before, word in pairwise(["", *words]) if not {before, word} & with_value]
+
+
+@pytest.mark.parametrize("part", ["part-5", "part-9", "short"])
+def test_the_points_of_a_part_can_be_planned(tmp_path, capsys, part):
+    assert measure("gpu", str(tmp_path / "out"), stages=part, python=recorder(tmp_path)).returncode == 0
+    for arguments in dict.fromkeys(map(tuple, points_of_run(tmp_path))):
+        assert run.main([*arguments, "--dry-run", "--backend", "host"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
