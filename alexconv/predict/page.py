@@ -17,6 +17,8 @@ from alexconv.shapes import WORKLOADS
 
 H100 = Path("h100", "main-job.jsonl")
 SECOND = "h100/blind.jsonl"  # points that were not measured on an H100 before they were predicted
+NETWORKS = "h100-networks.jsonl", "h100*-networks-whole.jsonl"  # predictions made after these measurements
+BLIND_NETWORKS = "h100-networks-blind.jsonl", "h100/networks-blind.jsonl"  # and before these
 WHOLE = "whole network"
 SUMMED = "whole network from its measured stages"  # and the predicted gaps
 
@@ -51,8 +53,10 @@ def parts(results: Path) -> dict[str, str]:
         "h200-again": improved(known, pairs(measured_h200(results), read([folder / "h200-again.jsonl"]))),
         "second": table(second) if second else ["Not measured."],
         "second-misses": misses(second) if second else [],
-        "networks": networks(network_times(results)),
-        "network-errors": network_errors(network_times(results)),
+        "networks": networks(network_times(results, *NETWORKS)),
+        "network-errors": network_errors(network_times(results, *NETWORKS)),
+        "networks-blind": whole_networks(network_times(results, *BLIND_NETWORKS)),
+        "networks-blind-errors": network_errors(network_times(results, *BLIND_NETWORKS)),
     }
     return {name: "\n".join(lines) for name, lines in tables.items()}
 
@@ -78,11 +82,16 @@ class NetworkTime:
         """Predicted less measured, in percent of measured."""
         return 100 * (self.predicted / self.measured - 1) if self.predicted and self.measured else None
 
+    @property
+    def missed(self) -> float | None:
+        """Predicted less measured milliseconds."""
+        return self.predicted - self.measured if self.predicted and self.measured else None
 
-def network_times(results: Path) -> list[NetworkTime]:
-    """An H100's networks that were predicted, each stage and then the whole; the median of its records."""
-    measured = of_type(read(files_in(results, "h100*-networks-whole.jsonl")), "network")
-    return compared(of_type(read([results / "predicted" / "h100-networks.jsonl"]), NETWORK_TYPE), measured)
+
+def network_times(results: Path, predicted: str, measured: str) -> list[NetworkTime]:
+    """Networks that were predicted, each stage and then the whole; the median of its records."""
+    records = of_type(read(files_in(results, measured)), "network")
+    return compared(of_type(read([results / "predicted" / predicted]), NETWORK_TYPE), records)
 
 
 def compared(predictions: Sequence[Record], measured: Sequence[Record]) -> list[NetworkTime]:
@@ -129,6 +138,26 @@ def networks(times: Sequence[NetworkTime]) -> Iterator[str]:
             us = (f"{1e3 * ms:.1f}" if ms else "-" for ms in (each.predicted, each.measured))
             error = "-" if each.error is None else f"{each.error:+.0f}"
             yield f"| {' | '.join(map(str, (*axes, each.stage, each.rung, *us, error)))} |"
+
+
+def whole_networks(times: Sequence[NetworkTime]) -> Iterator[str]:
+    """Lines of a table of whole networks, each with the stage that is most microseconds off."""
+    yield "| network | class | N | predicted, us | measured, us | error % | furthest stage | rung | off by, us | % |"
+    yield "|---|---|---:|---:|---:|---:|---|---|---:|---:|"
+    for whole in (each for each in times if each.stage == WHOLE):
+        stages = [each for each in times if each.axes == whole.axes and each.rung and each.missed is not None]
+        furthest = max(stages, key=lambda each: abs(each.missed or 0), default=None)
+        of_stage = (furthest.stage, furthest.rung, *_signed(furthest)) if furthest else ("-",) * 4
+        names = (whole.axes[name] for name in ("network", "precision", "N"))
+        us = (f"{1e3 * ms:.1f}" if ms else "-" for ms in (whole.predicted, whole.measured))
+        yield f"| {' | '.join(map(str, (*names, *us, _signed(whole)[1], *of_stage)))} |"
+
+
+def _signed(time: NetworkTime) -> tuple[str, str]:
+    """Microseconds and percent of an error."""
+    if time.missed is None or time.error is None:
+        return "-", "-"
+    return f"{1e3 * time.missed:+.1f}", f"{time.error:+.0f}"
 
 
 def network_errors(times: Sequence[NetworkTime]) -> Iterator[str]:
