@@ -1,24 +1,19 @@
-"""The tables of docs/board.md and docs/peers.md: a public board's benchmarks, large filters, and cuDNN's plans."""
+"""The tables of docs/board.md: a public board's benchmarks, and large filters."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, fsum
+from math import ceil
 from pathlib import Path
 
 from alexconv.kernels.wgmma.ladder_winograd import taps_of, usual_outputs
-from alexconv.planning.peers import CONVOLVED
 from alexconv.precisions import PRECISIONS
-from alexconv.records.labels import device_name
-from alexconv.records.statistics import faster, median_of
-from alexconv.records.store import Record, Records, read
-from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.comparison import LAYERS, MANY
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
 from alexconv.reports.networks import Beside, microseconds, pairs
 from alexconv.reports.peer_kernels import algorithm_of
-from alexconv.shapes import FORWARD, WORKLOADS, Conv
+from alexconv.shapes import WORKLOADS, Conv
 
 BOARD, LARGE = "conv2d-v2", "large-filters"
 FFT_TILE = 64  # rows and columns
@@ -126,126 +121,6 @@ COUNTS = (
 )
 
 
-@dataclass
-class Peers:
-    """What computed a layer with N images on one card: our fastest rung of each class, and peers by name."""
-
-    device: str
-    workload: str
-    layer: int
-    N: int
-    direction: str
-    ours: dict[str, Record]
-    peers: dict[str, Record]
-
-
-def by_layer(records: Records) -> list[Peers]:
-    """The correct, timed records of each card; of a peer's the last."""
-    points: dict[tuple[str, str, int, int, str], Peers] = {}
-    for record in records.points:
-        point = record["point"]
-        if record["status"] != "ok" or not median_of(record, "kernel"):
-            continue
-        where = record["device"], point["workload"], point["layer"], point["N"], point.get("direction", FORWARD)
-        beside = points.setdefault(where, Peers(*where, {}, {}))
-        if record.get("peer"):
-            beside.peers[point["rung"]] = record
-        else:
-            fastest = beside.ours.setdefault(point["precision"], record)
-            if microseconds(record) < microseconds(fastest):
-                beside.ours[point["precision"]] = record
-    return list(points.values())
-
-
-def ours_and_faster(beside: Peers, precision: str, peer_ms: float) -> tuple[Cell, ...]:
-    """Our fastest rung of a class, its ms, and how much faster it is than a peer's."""
-    if not (record := beside.ours.get(precision)):
-        return None, None, None
-    ms = microseconds(record) / MS
-    return f"`{record['point']['rung']}`", ms, Faster(peer_ms / ms)
-
-
-def searched_ms(beside: Peers, precision: str) -> float | None:
-    """The fastest of cuDNN in a class, in any layout, as torch picks it or as the search finds it."""
-    names = [name for name, record in beside.peers.items() if record["point"]["precision"] == precision]
-    if not any(name.startswith(FRONTEND) for name in names):
-        return None
-    libraries = TORCH, FRONTEND
-    return min(microseconds(beside.peers[name]) / MS for name in names if name.partition("-")[0] in libraries)
-
-
-def against_search(files: Sequence[Path]) -> str:
-    """AlexNet's five layers, N=128, beside the fastest plans that searches found, by class; empty without them."""
-    records = read(files)
-    of_card: dict[str, dict[int, Peers]] = {}
-    for beside in by_layer(records):
-        if (beside.workload, beside.N, beside.direction) == (WORKLOAD, MANY, FORWARD):
-            of_card.setdefault(beside.device, {})[beside.layer] = beside
-    texts: dict[str, str] = {}
-    cards: dict[str, None] = {}
-    for device, layers in of_card.items():
-        name = device_name(records.headers[device])
-        for precision in CONVOLVED:
-            pairs_of_ms = {
-                layer: (microseconds(layers[layer].ours[precision]) / MS, ms)
-                for layer in LAYERS
-                if layer in layers
-                and precision in layers[layer].ours
-                and (ms := searched_ms(layers[layer], precision)) is not None
-            }
-            if len(pairs_of_ms) == len(LAYERS):
-                ours, theirs = (fsum(side) for side in zip(*pairs_of_ms.values(), strict=True))
-                slower = [f"layer {layer} {faster(b / a)}" for layer, (a, b) in pairs_of_ms.items() if a > b]
-                but = f" ({', '.join(slower)})" if slower else ""
-                texts[precision] = f"{precision} {faster(theirs / ours)}{but}"
-                cards[name] = None
-    return f"{', '.join(texts.values())}, each on one {' or one '.join(cards)}" if texts else ""
-
-
-def plan_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
-    """What torch picks, the best plan that heuristics propose, and the best of all engines and knobs, beside ours."""
-    for beside in by_layer(records):
-        for name, best in beside.peers.items():
-            library, _, kind = name.partition("-")
-            if library != FRONTEND or len(best["peer"]["plans"]) != 1:
-                continue
-            (plan,) = best["peer"]["plans"]
-            if "proposed_ms" not in plan:
-                continue  # of before engines and knobs were searched
-            picked = beside.peers.get(f"{TORCH}-{kind}")
-            torch, ms = microseconds(picked) / MS if picked else None, microseconds(best) / MS
-            knobs = ", ".join(f"{name}={value}" for name, value in plan["knobs"].items()) or "defaults"
-            yield (
-                *(beside.workload, beside.layer, beside.N, beside.direction, kind, torch, ms),
-                Faster(torch / ms) if torch else None,
-                *ours_and_faster(beside, best["point"]["precision"], min(ms, torch or ms)),
-                *(f"`{plan['engine'].partition('_')[0]}`", knobs, plan["tried"], plan["refused"], plan.get("wrong")),
-                "all" if plan["search_ended"] else "time up",
-            )
-
-
-PLANS = (
-    *("workload", "layer", "N", "direction", "cuDNN", "torch picks, ms", "best of all, ms", "best than torch's"),
-    *("our rung", "ours, ms", "ours than the faster", "engine", "knobs", "plans tried", "refused", "wrong", "search"),
-)
-
-
-def other_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
-    """Peers that do without cuDNN, beside ours."""
-    for beside in by_layer(records):
-        for name, record in beside.peers.items():
-            if name.partition("-")[0] in (TORCH, FRONTEND):
-                continue
-            ms = microseconds(record) / MS
-            tile = record["peer"].get("tiles", [{}])[0]
-            shown = ", ".join(f"{name} {value}" for name, value in tile.items() if name != "tried") or None
-            ours = ours_and_faster(beside, record["point"]["precision"], ms)
-            yield beside.workload, beside.layer, beside.N, f"`{name}`", ms, *ours, shown
-
-
-OTHERS = ("workload", "layer", "N", "peer", "ms", "our rung", "ours, ms", "ours than it", "its tile")
-
-
 def table(columns: Sequence[str], rows: Iterator[tuple[Cell, ...]], origin: str) -> str:
     """A table with its origin, or that nothing was measured."""
     every = list(rows)
@@ -263,14 +138,4 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         "board-rule": table(RULES, rule_rows(outcomes), origin),
         "board-counts": "\n".join(markdown_table(COUNTS, list(counts_rows()))),
         "board-large": table(LARGES, large_rows(beside), origin),
-    }
-
-
-def peers_parts(files: Sequence[Path]) -> dict[str, str]:
-    """The parts of docs/peers.md."""
-    records = read(files)
-    origin = source(records, records.points, files)
-    return {
-        "peers-plans": table(PLANS, plan_rows(records), origin),
-        "peers-others": table(OTHERS, other_rows(records), origin),
     }

@@ -39,6 +39,7 @@ from alexconv.reports import (
     readme,
     recording,
     scaling,
+    searches,
     shared,
     training,
     trust,
@@ -90,6 +91,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
             lambda files: losses.parts(files[0], files[1:-1], files[-1]),
             *("h100-profile-cudnn.jsonl", "h100/overlapped-*.jsonl", "h200-data.jsonl"),
         )(results),
+        **searches.goals_parts(files_in(results / "peers")),
     },
     "docs/frontier-small-batch.md": of_files(
         losses.launch_parts, "h100/together-before.jsonl", "h100/together-trial.jsonl"
@@ -117,7 +119,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         **patched.parts(files_in(results / "patched")),
     },
     "docs/own-kernels.md": of_files(course.wrapped, "course/h200-wrapped.jsonl"),
-    "docs/peers.md": lambda results: board.peers_parts(files_in(results / "peers")),
+    "docs/peers.md": lambda results: searches.parts(files_in(results / "peers")),
     "docs/precision.md": of_files(precision.parts, "*.jsonl"),
     "docs/predict.md": prediction.parts,
     "docs/profile.md": of_files(

@@ -6,7 +6,7 @@ import pytest
 from report_records import GPU, HOST, RUN, record, write
 
 from alexconv.records.store import RecordFile
-from alexconv.reports import board
+from alexconv.reports import board, searches
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.shapes import WORKLOADS
 
@@ -50,7 +50,7 @@ def test_the_best_of_all_plans_stands_beside_what_torch_picks(tmp_path: Path):
     ours = record("alexnet", 2, 128, "wgmma-half", precision="fp16")
     ours["samples"] = {"kernel": [ms / 4 for ms in torch["samples"]["kernel"]]}
     older = record("alexnet", 3, 128, "cudnn-nhwc-fp16", precision="fp16") | {"peer": {"plans": [{"engine": "eng1"}]}}
-    text = board.peers_parts([write(tmp_path / "r.jsonl", [torch, best, older, ours])])["peers-plans"]
+    text = searches.parts([write(tmp_path / "r.jsonl", [torch, best, older, ours])])["peers-plans"]
     (row,) = [line for line in text.splitlines() if line.startswith("| alexnet |")]
     assert "| 2.00× faster | `wgmma-half` |" in row
     assert "| 2.00× faster | `eng7` | STAGES=4 | 20 | 3 | – | time up |" in row
