@@ -1,4 +1,4 @@
-"""The tables of the board's page and of cuDNN's plans, from made-up records."""
+"""The tables of the board's page, from made-up records."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from report_records import GPU, HOST, RUN, record, write
 
 from alexconv.records.store import RecordFile
-from alexconv.reports import board, searches
+from alexconv.reports import board
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.shapes import WORKLOADS
 
@@ -40,17 +40,3 @@ def test_a_contender_passes_the_rule_if_no_output_is_beyond_it(tmp_path: Path, b
     file.header(board.RULE, {**keys, "layer": 4, "contender": "somebody", **figures})
     rows = board.parts([tmp_path / "rule.jsonl"])["board-rule"]
     assert f"| 4 | somebody | {passes} | {beyond} | {beyond / 10:.4f} | 0.0100 | 0.0200 | 0.0030 | 2.000 |" in rows
-
-
-def test_the_best_of_all_plans_stands_beside_what_torch_picks(tmp_path: Path):
-    torch, best = (record("alexnet", 2, 128, f"{name}-nhwc-fp16", precision="fp16") for name in ("torch", "cudnn"))
-    best["samples"] = {"kernel": [ms / 2 for ms in torch["samples"]["kernel"]]}
-    plan = {"engine": "eng7_k1=2", "ms": 1.0, "tried": 20, "refused": 3, "proposed_ms": 1.5, "search_ended": False}
-    torch["peer"], best["peer"] = {"torch": "2.11"}, {"plans": [{**plan, "knobs": {"STAGES": 4}}]}
-    ours = record("alexnet", 2, 128, "wgmma-half", precision="fp16")
-    ours["samples"] = {"kernel": [ms / 4 for ms in torch["samples"]["kernel"]]}
-    older = record("alexnet", 3, 128, "cudnn-nhwc-fp16", precision="fp16") | {"peer": {"plans": [{"engine": "eng1"}]}}
-    text = searches.parts([write(tmp_path / "r.jsonl", [torch, best, older, ours])])["peers-plans"]
-    (row,) = [line for line in text.splitlines() if line.startswith("| alexnet |")]
-    assert "| 2.00× faster | `wgmma-half` |" in row
-    assert "| 2.00× faster | `eng7` | STAGES=4 | 20 | 3 | – | time up |" in row
