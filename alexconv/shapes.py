@@ -182,6 +182,11 @@ class Conv:
         """The convolution alone: no bias, activation or residual, and outputs that are a whole array."""
         return replace(self, bias=False, relu=False, ceiling=0, silu=False, gelu=False, residual=False, y_channels=0)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether nothing is added to the sums or applied to them, so that outputs change their sign with inputs."""
+        return not (self.bias or self.relu or self.silu or self.gelu or self.residual)
+
     @cached_property
     def features(self) -> tuple[str, ...]:
         """The names in ``FEATURES`` that the layer has: not every rung takes them."""

@@ -205,6 +205,18 @@ def timed(launch: Launch, *, exact: bool = True) -> tuple[dict, list[str]]:
     return samples, faults
 
 
+@pytest.mark.parametrize("odd", [True, False], ids=["odd", "with a bias"])
+def test_inputs_change_their_sign_only_where_outputs_do(odd):
+    def with_bias(device: Device) -> None:
+        device.y = device.right() + np.float32(1)
+
+    device = Device(with_bias)
+    device.launch()
+    audit = Audit(device, IMAGES, odd=odd, random=Random(3))
+    time_on_device(device, [device.launch], 0.001, audit)
+    assert bool(audit.suspects) is odd
+
+
 CAUGHT: dict[str, Launch] = {
     "right for some launches, then wrong": right_then(wrong),
     "wrong now and then": now_and_then,

@@ -3,9 +3,9 @@
 A kernel that is correct when checked may cheat when timed: count its launches, or replay an earlier output for the same
 pointers or values.  So the values change.  Before every sample random images change their sign, and one more does
 between the two launches of a sample.  Their outputs must be the checked ones, negated: rounding to nearest and toward
-zero is symmetric.  After every sample a hash over the bits of each image's outputs is compared.  Where bits differ,
-which a different order of summation may explain, the outputs are checked against the reference again, with the signs
-restored.
+zero is symmetric.  A bias or an activation is not, so the inputs of layers that have one stay as they are.  After every
+sample a hash over the bits of each image's outputs is compared.  Where bits differ, which a different order of
+summation may explain, the outputs are checked against the reference again, with the signs restored.
 
 At the end inputs, filters and prepared arrays must be unchanged, bit for bit.
 """
@@ -55,6 +55,7 @@ class Audit:
     watched: Watched
     images: int
     exact: bool = True  # outputs have the same bits in every run
+    odd: bool = True  # they change their sign with the inputs
     random: Random = field(default_factory=SystemRandom)
     samples: int = 0
     differing: int = 0
@@ -67,12 +68,15 @@ class Audit:
 
     def before_sample(self) -> None:
         """Negates each image with a probability of one half."""
+        if not self.odd:
+            return
         drawn = np.frombuffer(self.random.randbytes(-(-self.images // 8)), np.uint8)
         self._negate(np.flatnonzero(np.unpackbits(drawn, count=self.images)).tolist())
 
     def between(self) -> None:
         """Negates one image, between the two launches of a sample."""
-        self._negate([self.random.randrange(self.images)])
+        if self.odd:
+            self._negate([self.random.randrange(self.images)])
 
     def after_sample(self) -> None:
         """Compares the outputs of the last launch."""

@@ -136,7 +136,8 @@ class CudaBuffers:
         sizes = {last - first for first, last in self.plan.pieces}
         images = min(sizes)
         watched = WatchedArrays(self.gpu, self.program.bound, pointers, images, self.allocate)
-        audit = Audit(watched, watched.items, exact=not self.program.bound.rung.order_varies)
+        bound = self.program.bound
+        audit = Audit(watched, watched.items, exact=not bound.rung.order_varies, odd=bound.conv.is_linear)
         for images in sizes if self.program.bound.rung.maps else ():  # encodes the maps, which a capture forbids
             self.program.enqueue(images, pointers, self.stream)
         self.stream.synchronize()
