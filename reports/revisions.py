@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 
-from alexconv.compare import SLOWER, VERDICTS, Comparison, compare
+from alexconv.records.comparisons import SLOWER, VERDICTS, Comparison, compare
 from alexconv.records.statistics import Ratio, faster_between, ratio_of, summarize
 from alexconv.records.store import read
 from alexconv.reports.elements import Cell, Faster, markdown_table

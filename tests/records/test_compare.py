@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from report_records import record, samples, write
 
-from alexconv.compare import FASTER, SAME, SLOWER, UNCLEAR, judge, main
+from alexconv.compare import main
+from alexconv.records.comparisons import FASTER, SAME, SLOWER, UNCLEAR, judge
 from alexconv.records.statistics import ratio_of
 
 STEADY = samples(10.0)

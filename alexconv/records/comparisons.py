@@ -1,0 +1,88 @@
+"""Points of two record files beside each other: which became faster or slower."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from alexconv.kernels.ladder import LADDER, Ladder
+from alexconv.records.faults import fault_of
+from alexconv.records.labels import changed_in, changed_today, label_of
+from alexconv.records.statistics import FEWEST_FOR_INTERVAL, ratio_of
+from alexconv.records.store import Record, Records, identity
+
+FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
+MARGIN = 0.03
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A point's verdict, and B's median over A's with its interval."""
+
+    label: str
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+    point: Record  # its axes
+    before: Sequence[float]  # samples in ms
+    after: Sequence[float]
+
+
+def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> tuple[str, float, float, float]:
+    """Verdict, ratio after/before and its interval.  Raises ValueError if a side has no samples."""
+    interval = ratio_of([after], [before])
+    ratio, low, high = interval.value, interval.low, interval.high
+    least, most = 1 / (1 + margin), 1 + margin
+    if min(len(before), len(after)) < FEWEST_FOR_INTERVAL:
+        verdict = UNCLEAR
+    elif high < 1 and ratio <= least:
+        verdict = FASTER
+    elif low > 1 and ratio >= most:
+        verdict = SLOWER
+    else:
+        verdict = SAME if least <= low and high <= most else UNCLEAR
+    return verdict, ratio, low, high
+
+
+def compare(
+    before: Records, after: Records, figure: str, margin: float = MARGIN, ladder: Ladder = LADDER
+) -> list[Comparison]:
+    """Every point that is ok and timed in both, in the order of the second."""
+    of_one_card = models(before) == models(after)
+    known = {matched(record, of_one_card): record for record in timed(before, figure, ladder).values()}
+    comparisons = []
+    for record in timed(after, figure, ladder).values():
+        if old := known.get(matched(record, of_one_card)):
+            samples = old["samples"][figure], record["samples"][figure]
+            verdict, ratio, low, high = judge(*samples, margin)
+            if old.get("throttled") or record.get("throttled"):
+                verdict = UNCLEAR
+            changed = changed_today(record["point"], ladder) if of_one_card else changed_in(record)
+            label = label_of(record["point"], changed)
+            comparisons.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
+    return comparisons
+
+
+def matched(record: Record, of_one_card: bool) -> str:
+    """By what a point of one file is found in the other."""
+    axes = record["point"] if of_one_card else record["point"] | {"constants": changed_in(record)}
+    return identity(axes)
+
+
+def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
+    """The latest record of each point that is ok and has the figure's samples."""
+    latest = {identity(record["point"]): record for record in records.latest()}
+    return {
+        name: record
+        for name, record in latest.items()
+        if fault_of(record, ladder) is None and record["status"] == "ok" and record.get("samples", {}).get(figure)
+    }
+
+
+def models(records: Records) -> set[str]:
+    """The same, whoever measured them."""
+    return {str(header.get("name")) for header in devices_of(records)}
+
+
+def devices_of(records: Records) -> list[Record]:
+    """The headers of devices."""
+    return [header for header in records.headers.values() if header["type"] == "device"]
