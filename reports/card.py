@@ -57,9 +57,9 @@ def about_predictions(device: Record, known: Gpu | None, compared: Sequence[Pair
     worst = predicted[errors.index(max(errors))]
     untested = "" if known.tested else " The description had not been compared with any measurement."
     return [
-        f"Predictions of {plural(len(predicted), 'point')} differ from measured times by {100 * fmean(errors):.1f} % "
-        f"on the mean and {100 * max(errors):.0f} % at most, {worst.point['rung']} on layer {worst.point['layer']} of "
-        f"{worst.point['workload']}, N = {worst.point['N']}.{untested}"
+        f"{known.name}: predictions of {plural(len(predicted), 'point')} differ from measured times by "
+        f"{100 * fmean(errors):.1f} % on the mean and {100 * max(errors):.0f} % at most, {worst.point['rung']} on "
+        f"layer {worst.point['layer']} of {worst.point['workload']}, N = {worst.point['N']}.{untested}"
     ]
 
 

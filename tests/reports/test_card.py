@@ -35,7 +35,8 @@ def section_of(path):
 def test_a_card_with_a_description_stands_beside_its_predictions_and_roofs(tmp_path):
     section = section_of(written(tmp_path / "r.jsonl", A100, ratio=1.1))
     assert section.text.startswith(
-        "Predictions of 2 points differ from measured times by 15.5 % on the mean and 21 % at most, direct on layer 3 "
+        "NVIDIA A100-SXM4-80GB: predictions of 2 points differ from measured times by 15.5 % on the mean and 21 % at "
+        "most, direct on layer 3 "
         "of alexnet, N = 128. The description had not been compared with any measurement. Roofs, data sheet: "
     )
     ((row,),) = (table.rows for table in section.items)
