@@ -1,8 +1,11 @@
 """What the fp16 product loses on each layer, by a timeline's kernels and clocks: a table of docs/frontier.md."""
 
-from collections.abc import Iterator, Sequence
-from math import ceil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, fsum
 from pathlib import Path
+
+import numpy as np
 
 from alexconv.kernels.wgmma.blocked import as_it_lies, runs
 from alexconv.records.compressed import plain
@@ -20,33 +23,83 @@ FULL_CLOCK = 1.98e9
 THOUSAND = 1e3
 
 COLUMNS = (
-    *("layer", "tile", "tiles of a block", "last wave idle, %", "kernel, µs", "clock, GHz", "below 1.98 GHz, %"),
-    *("thousand cycles", "wgmmas alone", "lost", "tensor pipe busy, % of active cycles", "L2, %"),
+    *("layer", "tile", "kernel, µs", "clock, GHz", "wgmmas alone, µs", "last wave, µs", "epilogues, µs"),
+    *("first stages and end, µs", "launch, µs", "of all, by the clock below 1.98 GHz, µs"),
+    *("tensor pipe busy, % of active cycles", "L2, %"),
 )
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product's kernel in a timeline: its tiles and its counters."""
+
+    record: Record
+
+    @property
+    def conv(self) -> Conv:
+        """The layer."""
+        return WORKLOADS[WORKLOAD].layer(self.record["point"]["layer"])
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Pixels and filters of a tile."""
+        constants = self.record["point"]["constants"]
+        return constants["TILE_PIXELS"], constants["TILE_FILTERS"]
+
+    @property
+    def tiles_of_block(self) -> float:
+        """On average."""
+        (pixels, filters), point = self.tile, self.record["point"]
+        tiles = ceil(point["N"] * self.conv.E * self.conv.F / pixels) * ceil(self.conv.M / filters)
+        return float(tiles / point["constants"]["GRID_BLOCKS"])
+
+    @property
+    def cycles(self) -> float:
+        """Of the wgmmas alone of one tile."""
+        return cycles_of_tile(self.conv, *self.tile)
+
+    @property
+    def kernel(self) -> Record:
+        """Its time and counters."""
+        return next(kernel for kernel in self.record["kernels"] if kernel["entry"] == PRODUCT)
+
+    @property
+    def idle(self) -> float:
+        """Active cycles of a multiprocessor, on average, besides those of its wgmmas."""
+        return float(self.kernel["metrics"]["sm_active_cycles"]) - self.tiles_of_block * self.cycles
+
+
+def cycles_besides(products: Sequence[Product]) -> tuple[float, Mapping[tuple[int, int], float]]:
+    """Cycles besides the wgmmas: of a block's first stages and end, and of the epilogue of each kind of tile.
+
+    The least squares of the idle cycles of all layers.
+    """
+    tiles = list(dict.fromkeys(product.tile for product in products))
+    factors = [[1.0, *(product.tiles_of_block * (product.tile == tile) for tile in tiles)] for product in products]
+    once, *of_tile = np.linalg.lstsq(np.array(factors), np.array([product.idle for product in products]))[0]
+    return float(once), {tile: float(cycles) for tile, cycles in zip(tiles, of_tile, strict=True)}
 
 
 def rows(timelines: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each layer's last timeline, in order of layers."""
     of_layer = {
-        record["point"]["layer"]: record
+        record["point"]["layer"]: Product(record)
         for record in timelines
         if (record["point"]["workload"], record["point"]["rung"]) == (WORKLOAD, RUNG)
     }
-    for layer, record in sorted(of_layer.items()):
-        conv, point = WORKLOADS[WORKLOAD].layer(layer), record["point"]
-        constants = point["constants"]
-        pixels, filters, blocks = (constants[name] for name in ("TILE_PIXELS", "TILE_FILTERS", "GRID_BLOCKS"))
-        tiles = ceil(point["N"] * conv.E * conv.F / pixels) * ceil(conv.M / filters)
-        waves = ceil(tiles / blocks)
-        kernel = next(kernel for kernel in record["kernels"] if kernel["entry"] == PRODUCT)
-        metrics = kernel["metrics"]
-        clock = metrics["clock_hz"]
-        cycles, alone = kernel["us"] * clock / 1e6, waves * cycles_of_tile(conv, pixels, filters)
+    once, of_tile = cycles_besides(list(of_layer.values()))
+    for layer, product in sorted(of_layer.items()):
+        metrics, us = product.kernel["metrics"], product.kernel["us"]
+        per_us, tiles, epilogue = metrics["clock_hz"] / 1e6, product.tiles_of_block, of_tile[product.tile]
+        parts = [
+            tiles * product.cycles / per_us,
+            (ceil(tiles) - tiles) * (product.cycles + epilogue) / per_us,
+            tiles * epilogue / per_us,
+            once / per_us,
+        ]
         yield (
-            *(layer, f"{pixels} x {filters}", waves, 100 * (1 - tiles / (waves * blocks))),
-            *(kernel["us"], clock / 1e9, 100 * (1 - clock / FULL_CLOCK)),
-            *(cycles / THOUSAND, alone / THOUSAND, (cycles - alone) / THOUSAND),
-            *(metrics["tensor_pipe"], metrics["l2_throughput"]),
+            *(layer, " x ".join(map(str, product.tile)), us, per_us / 1e3, *parts, us - fsum(parts)),
+            *(us * (1 - metrics["clock_hz"] / FULL_CLOCK), metrics["tensor_pipe"], metrics["l2_throughput"]),
         )
 
 
