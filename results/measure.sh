@@ -20,7 +20,7 @@
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
 # again.  Not in the parts: timelines, again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
-# frontier_sanitizers.
+# frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
 # cudnn-frontend, peers also triton, tune optuna, accuracy scikit-learn, counters ncu, and the sanitizers
@@ -45,7 +45,7 @@ declare -A parts=(
 )
 default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9"
 others="references counters timelines lenet_counters hard accuracy ${parts[short]} again cluster host tune_10000"
-others+=" sanitizers frontier_sanitizers"
+others+=" sanitizers frontier_sanitizers more_sanitizers"
 status=0
 stages=""
 for what in ${STAGES:-$default}; do stages+=" ${parts[$what]:-$what}"; done
@@ -470,6 +470,18 @@ sanitizers() {
         sanitize racecheck --rungs single,multi,tiles,shared,gemm --layers 3 --N 1
         exit $status
     } | tee "$folder/$name-sanitizers.txt" || status=1
+}
+
+more_sanitizers() {  # gradients, grouped and depthwise layers, first and last layers
+    {
+        for tool in memcheck initcheck synccheck racecheck; do
+            sanitize "$tool" --direction dgrad,wgrad --layers 1,3 --N 1
+            sanitize "$tool" --workload resnext-regnet --layers 1 --N 1 --rungs direct-groups,mma,wgmma
+            sanitize "$tool" --workload depthwise --layers 1,20 --N 1 --rungs depthwise
+            sanitize "$tool" --workload first-last --layers 1,6 --N 1 --rungs single
+        done
+        exit $status
+    } | tee "$folder/$name-more-sanitizers.txt" || status=1
 }
 
 frontier_sanitizers() {
