@@ -7,19 +7,21 @@
 #   part-2   8 files, 4 min  counters, with references of large batches on the CPU; microbenchmarks
 #   part-3   8 files, 7 min  batch sizes, the frontier with cuDNN, under load, on other data
 #   part-4   8 files, 3 min  the LeNet-style studies
-#   part-5   7 files, 6 min  gradients and cuDNN's; training steps, networks that train
+#   part-5   7 files, 8 min  gradients and cuDNN's; training steps, networks that train
 #   part-6   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
-#   part-7   6 files, 8 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape, patched networks
-#   part-8   6 files, 7 min  whole networks, grouped layers, layers bound by memory, choices for random layers
-#   part-9   4 files, 6 min  a public board, every engine and knob of cuDNN, cuBLASLt and Triton
+#   part-7   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
+#   part-8   4 files, 7 min  whole networks, grouped layers, layers bound by memory
+#   part-9   4 files, 6 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
+#   part-10  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
 #
-# All nine are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
-# the other; the times of the others are sums over the records of their stages.  Each stage prints its time.  For
-# another card, the part `short` has the files of results/h100: 8 in 6 min, in a folder NAME.
+# All ten are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
+# the other; those of the others are estimates from the records of their stages, which no card has had in one go yet.
+# Each stage prints its time.  For
+# another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: timelines, again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
+# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
 # frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
@@ -38,13 +40,14 @@ declare -A parts=(
     [part-4]="lenet tune"
     [part-5]="gradients training"
     [part-6]="library_calls library_fp32 library_tf32"
-    [part-7]="library_fp16 networks plans dynamic patched"
-    [part-8]="whole_networks groups memory_bound choices"
+    [part-7]="library_fp16 networks plans dynamic"
+    [part-8]="whole_networks groups memory_bound"
     [part-9]="board peers"
+    [part-10]="patched choices timelines"
     [short]="short_ladder short_frontier short_library"
 )
-default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9"
-others="references counters timelines lenet_counters hard accuracy ${parts[short]} again cluster host tune_10000"
+default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10"
+others="references counters lenet_counters hard accuracy ${parts[short]} again cluster host tune_10000"
 others+=" sanitizers frontier_sanitizers more_sanitizers"
 status=0
 stages=""
@@ -241,7 +244,7 @@ training() {  # convolutions of a step through the library and by cuDNN, and net
     local bench=("$here/scripts/measure/library_bench.py" --parts training) what
     whole "training/$name-alexnet" "training: not finished" "${bench[@]}" --seconds 60 --workload alexnet,convnet-layers \
         --N 128 --precision fp32,fp16 --out
-    for what in "1-10,18-66 128 90" "11-17 64 20"; do
+    for what in "1-10,18-66 128 70" "11-17 64 20"; do
         set -- $what
         whole "training/$name-convnets-$2" "training, N=$2: not finished" "${bench[@]}" --workload convnet-benchmarks \
             --layers "$1" --N "$2" --seconds "$3" --precision fp32 --contenders alexconv,cudnn --out

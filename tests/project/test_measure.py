@@ -53,7 +53,7 @@ def calls(folder):
 
 def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
     calls_made = []
-    for part in range(1, 10):
+    for part in range(1, 11):
         folder = tmp_path / f"part-{part}"
         folder.mkdir()
         done = measure("gpu", str(folder / "out"), stages=f"part-{part}", python=recorder(folder))
@@ -63,7 +63,7 @@ def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
         calls_made += calls(folder)
     assert len(calls_made) == len(set(calls_made))
     for file in ("library/gpu-fp16", "gradients/gpu", "groups/gpu-groups", "patched/gpu", "training/gpu-resnet18"):
-        assert list(tmp_path.glob(f"part-?/out/{file}.jsonl")), file
+        assert list(tmp_path.glob(f"part-*/out/{file}.jsonl")), file
     everything = tmp_path / "all"
     everything.mkdir()
     assert measure("gpu", str(everything / "out"), stages="", python=recorder(everything)).returncode == 0
