@@ -38,6 +38,7 @@ from alexconv.reports import (
     precision,
     readme,
     recording,
+    revisions,
     scaling,
     searches,
     shared,
@@ -92,6 +93,8 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
             *("h100-profile-cudnn.jsonl", "h100/overlapped-*.jsonl", "h200-data.jsonl"),
         )(results),
         **searches.goals_parts(files_in(results / "peers")),
+        **of_files(revisions.parts, "compare/*.jsonl")(results),
+        **of_files(lambda files: losses.scheduled_parts(*files), "h100/stream-k.jsonl")(results),
     },
     "docs/frontier-small-batch.md": of_files(
         losses.launch_parts, "h100/together-before.jsonl", "h100/together-trial.jsonl"

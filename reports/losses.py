@@ -149,6 +149,35 @@ def data_rows(file: Path) -> Iterator[tuple[Cell, ...]]:
 DATA = ("layer", "random, ms", "zeros, ms", "zeros than random", "zeros, TFLOP/s")
 
 
+SCHEDULED = "-stream-k"  # ends the names of trials of rungs, which are no longer in the ladder
+# Ms, N=128, before the trial ran: the last wave's idle time, less another epilogue, and half of that for the clock.
+PREDICTED_SCHEDULED: Mapping[tuple[str, int], float] = {
+    **{("wgmma-split", layer): ms for layer, ms in {2: 0.519, 3: 0.194, 4: 0.280, 5: 0.197}.items()},
+    **{("wgmma-scaled", layer): ms for layer, ms in {2: 0.238, 3: 0.094, 4: 0.126, 5: 0.095}.items()},
+}
+
+REMOVED = {TRIAL, *(f"{parent}{SCHEDULED}" for parent, _ in PREDICTED_SCHEDULED)}  # rungs that only records have
+
+
+def scheduled_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """Rungs with a stream-K schedule beside their parents, layer by layer."""
+    times = {(record["point"]["rung"], record["point"]["layer"]): median_of(record, "kernel") for record in records}
+    for (parent, layer), predicted in PREDICTED_SCHEDULED.items():
+        ours, trial = times.get((parent, layer)), times.get((f"{parent}{SCHEDULED}", layer))
+        if ours and trial:
+            yield f"`{parent}`", layer, predicted, ours, trial, Faster(ours / trial)
+
+
+SCHEDULES = ("parent", "layer", "predicted, ms", "parent, ms", "stream-K, ms", "than its parent")
+
+
+def scheduled_parts(file: Path) -> dict[str, str]:
+    """The part of docs/frontier.md about a schedule without a last wave."""
+    records = read([file])
+    table = markdown_table(SCHEDULES, list(scheduled_rows(records.points)))
+    return {"stream-k-trial": "\n".join([*table, "", source(records, records.points, [file])])}
+
+
 def parts(timeline: Path, trials: Sequence[Path], data: Path) -> dict[str, str]:
     """The parts of docs/frontier.md: a file of timelines, the trials' files, and one of other data."""
 

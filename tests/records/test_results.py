@@ -11,7 +11,7 @@ from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.records import store
 from alexconv.records.compressed import files_in, stored
 from alexconv.records.labels import changed_in, label_with
-from alexconv.reports.losses import TRIAL
+from alexconv.reports.losses import REMOVED
 from alexconv.reports.measurements import measurements
 from alexconv.reports.site import compose
 
@@ -39,7 +39,7 @@ def test_every_measured_record_has_current_names(path):
     assert len(records.points) == len(lines)
     for each in records.points:
         for point in each.get("layers", [each["point"]]):
-            if not is_peer(point) and point["rung"] not in {*OWN_KERNELS, TRIAL}:
+            if not is_peer(point) and point["rung"] not in {*OWN_KERNELS, *REMOVED}:
                 names, own = set(point["constants"]), {constant.name for constant in RUNGS[point["rung"]].constants}
                 assert names == own or path.stem in RENAMED or (path.stem in OLDER and names < own)
     for header in records.headers.values():

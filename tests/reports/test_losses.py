@@ -25,6 +25,14 @@ def timeline(layer: int) -> Record:
     return {"point": point, "kernels": [kernel]}
 
 
+def test_a_schedule_stands_beside_its_parent_and_its_prediction():
+    records = [
+        {"status": "ok", "point": {"rung": rung, "layer": 2}, "samples": {"kernel": [ms] * 10}}
+        for rung, ms in (("wgmma-split", 0.5), ("wgmma-split-stream-k", 1.0), ("wgmma-scaled", 0.5))
+    ]
+    assert list(losses.scheduled_rows(records)) == [("`wgmma-split`", 2, 0.519, 0.5, 1.0, 0.5)]
+
+
 def test_cycles_besides_the_wgmmas_are_the_least_squares_of_all_layers():
     once, of_tile = losses.cycles_besides([losses.Product(timeline(layer)) for layer in TILES])
     assert once == pytest.approx(ONCE)
