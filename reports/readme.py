@@ -127,12 +127,12 @@ def best_plans(searched: Mapping[str, BestOfAll]) -> Iterator[str]:
     classes = [(contract.name, searched[contract.name]) for contract in CLASSES if contract.name in searched]
     cards = " or ".join(dict.fromkeys(best.card for _, best in classes))
     slower = [
-        f"{name} layer {layer} ({faster(best.ratio([layer]))})"
+        f"{name} layer {layer} is {faster(best.ratio([layer]))}"
         for name, best in classes
         for layer in LAYERS
         if best.ratio([layer]) < 1
     ]
-    but = f"; slower on {', '.join(slower)}" if slower else ""
+    but = f"; {', '.join(slower)}" if slower else ""
     yield (
         "**Best of all plans**: over cuDNN's engines and their knobs, [searched](docs/peers.md) for each layer, on "
         f"another card, {cards}{but}. The other columns: over what cuDNN's benchmark picks, in its faster layout."
