@@ -16,8 +16,8 @@
 #
 # All ten are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
 # the other; those of the others are estimates from the records of their stages, which no card has had in one go yet.
-# Each stage prints its time.  For
-# another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
+# Each stage prints its time.  For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder
+# NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured

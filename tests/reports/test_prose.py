@@ -234,12 +234,21 @@ def frontier() -> dict[str, list[float]]:
         }
 
     scaled, half = kernel("wgmma-scaled", "multiply"), kernel("wgmma-half", "multiply")
+
+    def slower(layer: int, after: str, before: str) -> float:
+        later, earlier = (ms("wgmma-split", layer, f"compare/{name}.jsonl") for name in (after, before))
+        return 100 * (later / earlier - 1)
+
     (window,) = (
         {launch["entry"]: launch for launch in each["kernels"]}
         for each in lines("h100-profile-cudnn.jsonl", "timeline")
         if each["point"]["rung"] == "wgmma-window-half"
     )
     return {
+        "`wgmma-split` on layer 4, by # % in both runs, and on layer 3 by # %": [
+            slower(4, "h100-after", "h100-before"),
+            slower(3, "h100-after", "h100-before"),
+        ],
         "On an H100 the pass takes # µs, and the product 55, in which the tensor pipe is busy for # %": [
             window["prepare_input"]["us"],
             window["multiply"]["metrics"]["tensor_pipe"],
