@@ -73,6 +73,8 @@ RULES = tuple(
         (r"ImplicitGemmMultistage.*Conv2dWgrad.*MmaTensorOp", f"implicit GEMM (CUTLASS), {MMA}", "implicit GEMM"),
         (r"cutlass\w+reduction6kernel12ReduceSplitK", "add split-K parts", ""),
         (r"direct_copy_kernel", "copy, torch's own", ""),
+        (r"CUDAFunctor_add", "addition of the bias, torch's own", ""),
+        (r"ClampLimits", "ReLU, torch's own", ""),
         (r"^convolve$", "implicit GEMM, Triton", "implicit GEMM"),
     )
 )
