@@ -265,6 +265,16 @@ def frontier() -> dict[str, list[float]]:
     }
 
 
+def gradients() -> dict[str, list[float]]:
+    waiting = {
+        line["point"]["constants"]["CLUSTER"]: line["metrics"]["stall_membar"]
+        for line in lines("gradients/others/h100-counters.jsonl", "profile")
+        if (line["point"]["rung"], line["point"]["layer"], line["entry"]) == ("wgrad-wgmma-half", 3, "multiply")
+    }
+    assert waiting[1] < 0.05
+    return {"a warp waits for memory barriers for # cycles for each instruction": [waiting[2]]}
+
+
 def accuracy() -> dict[str, list[float]]:
     return {"has a margin of #": [lines("h200-accuracy.jsonl", "accuracy")[0]["reference_margin"]]}
 
@@ -272,6 +282,7 @@ def accuracy() -> dict[str, list[float]]:
 TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/accuracy.md": accuracy,
     "docs/frontier.md": frontier,
+    "docs/gradients.md": gradients,
     "docs/alexnet-study.md": alexnet_study,
     "docs/precision.md": precision,
     "docs/frontier-small-batch.md": small_batch,
