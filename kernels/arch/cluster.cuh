@@ -24,14 +24,16 @@ __device__ __forceinline__ void cluster_barrier()
                      : "memory");
 }
 
-// Arrives at the mbarrier at the same place of the shared memory of a block of the cluster.
+// Arrives at the mbarrier at the same place of the shared memory of a block of the cluster, once this thread has read
+// what may then be overwritten.  It publishes no writes: a release in the cluster's scope would be a memory barrier,
+// for which a warp waits hundreds of cycles.
 __device__ __forceinline__ void mbarrier_arrive_at(Mbarrier* barrier, int rank)
 {
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "mbarrier.arrive.release.cta.shared::cluster.b64 _, [remote];\n"
         "}" ::"r"(shared_address(barrier)),
         "r"(rank)
         : "memory");

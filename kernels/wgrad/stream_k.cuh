@@ -307,30 +307,41 @@ __device__ __forceinline__ void multiply_stream(const OperandMaps<terms>& maps,
     if constexpr (CLUSTER > 1) cluster_barrier();  // no block ends while others bring parts to it or arrive there
 }
 
-// The sum of a weight's fragments, in the order of their pixels.
-__device__ __forceinline__ float stream_sum(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
-                                            int filter, const Place& place, long long N)
+// Floats that one access loads.
+template <int count>
+struct alignas(count * sizeof(float)) Floats {
+    float values[count];
+};
+
+// The sums of SUMMED weights, neighbouring taps of a run from `place` on: of their fragments, in the order of pixels.
+template <int SUMMED>
+__device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
+                                            const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
+                                            int filter, const Place& place, const Division& all)
 {
     const int unit = place.run * UNITS_OF_RUN + place.tap / UNIT_TAPS;
     const int tile = unit / CLUSTER_UNITS * TILES_DOWN + filter / TILE_FILTERS;
     const int column = unit % UNITS * UNIT_TAPS + place.tap % UNIT_TAPS;
-    const Division all(N);
     const long long first_stage = (long long)tile * all.k_stages;
     const int first = all.cluster_of(first_stage), last = all.cluster_of(first_stage + all.k_stages - 1);
     const int rank = unit / UNITS % CLUSTER, row = filter % TILE_FILTERS;
     const size_t slot = (size_t)(first + tile) * CLUSTER + rank;
     const float* of_slot = partial + slot * TILE_WEIGHTS + row * TILE_TAPS + column;
-    float sum = 0;
 #pragma unroll 8
-    for (int cluster = first; cluster <= last; ++cluster, of_slot += CLUSTER * TILE_WEIGHTS) sum += *of_slot;
-    return sum;
+    for (int cluster = first; cluster <= last; ++cluster, of_slot += CLUSTER * TILE_WEIGHTS) {
+        const auto of_fragment = *reinterpret_cast<const Floats<SUMMED>*>(of_slot);
+#pragma unroll
+        for (int i = 0; i < SUMMED; ++i) sums[i] += of_fragment.values[i];
+    }
 }
 
 // The second kernel: block (i, m) computes the weights of the i-th REDUCED_C channels of filter m.  Neighbouring
-// threads add neighbouring channels, which lie side by side in fragments; dw has taps innermost, so the block
-// transposes through shared memory. finish(sum, weight, place) gives a weight.
+// threads add neighbouring channels, REDUCED_TOGETHER each where these lie side by side in fragments; dw has taps
+// innermost, so the block transposes through shared memory. finish(sum, weight, place) gives a weight.
 constexpr int MOST_REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_C = C < MOST_REDUCED_C ? C : MOST_REDUCED_C;
 constexpr int REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
+constexpr int REDUCED_TOGETHER = SIDE == 1 && REDUCED_C % 4 == 0 ? 4 : 1, REDUCED_PARTS = REDUCED_C / REDUCED_TOGETHER;
+static_assert(UNIT_TAPS % 4 == 0 && CHUNK % 4 == 0);
 
 template <class Value, class Finish>
 __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
@@ -339,13 +350,19 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
 {
     DYNAMIC_SHARED(float, sums);  // [REDUCED_C][R][S]
     wait_for_primary_launches();  // which write the partial sums
+    const Division all(N);
     const int first_c = blockIdx.x * REDUCED_C, m = blockIdx.y, channels = min(REDUCED_C, C - first_c);
-    for (int i = threadIdx.x; i < REDUCED_C * R * S; i += REDUCTION_THREADS) {
-        const int c = i % REDUCED_C, tap = i / REDUCED_C;
+    for (int i = threadIdx.x; i < REDUCED_PARTS * R * S; i += REDUCTION_THREADS) {
+        const int c = i % REDUCED_PARTS * REDUCED_TOGETHER, tap = i / REDUCED_PARTS;
         if (c >= channels) continue;
-        const Weight weight(m, first_c + c, tap / S, tap % S);
-        const Place place(weight);
-        sums[c * (R * S) + tap] = finish(stream_sum(partial, m, place, N), weight, place);
+        float of_weights[REDUCED_TOGETHER] = {};
+        stream_sums(of_weights, partial, m, Place(Weight(m, first_c + c, tap / S, tap % S)), all);
+#pragma unroll
+        for (int j = 0; j < REDUCED_TOGETHER; ++j) {
+            if (c + j >= channels) break;
+            const Weight weight(m, first_c + c + j, tap / S, tap % S);
+            sums[(c + j) * (R * S) + tap] = finish(of_weights[j], weight, Place(weight));
+        }
     }
     __syncthreads();  // all weights of the block are in shared memory
     dw += ((size_t)m * C + first_c) * (R * S);
