@@ -272,7 +272,30 @@ def gradients() -> dict[str, list[float]]:
         if (line["point"]["rung"], line["point"]["layer"], line["entry"]) == ("wgrad-wgmma-half", 3, "multiply")
     }
     assert waiting[1] < 0.05
-    return {"a warp waits for memory barriers for # cycles for each instruction": [waiting[2]]}
+
+    def half(layer: int, name: str, **axes: object) -> float:
+        return ms("wgrad-wgmma-half", layer, name, direction="wgrad", **axes)
+
+    before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
+
+    def clusters(layer: int) -> float:
+        return half(layer, "gradients/others/h100.jsonl", constants={"CLUSTER": 2})
+
+    return {
+        "a warp waited for memory barriers for # cycles for each instruction": [waiting[2]],
+        "layer 2 takes # ms in fp16 with `CLUSTER=2` and # ms without, layer 4 # ms and # ms on the same card": [
+            clusters(2),
+            half(2, after),
+            clusters(4),
+            half(4, after),
+        ],
+        "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
+            half(3, after),
+            half(4, after),
+            half(3, before),
+            half(4, before),
+        ],
+    }
 
 
 def accuracy() -> dict[str, list[float]]:
