@@ -24,7 +24,7 @@ KIND, RUN = "library-training", "library-run"
 OURS, CUDNN, DETERMINISTIC = "alexconv", "cudnn", "cudnn-deterministic"
 NAMES = {OURS: "alexconv", CUDNN: "cuDNN", DETERMINISTIC: "cuDNN, deterministic"}
 STUDY, FIVE, NETWORKS = "alexnet", "convnet-layers", "convnet-benchmarks"
-GOALS = {"fp32": 3.8, "fp16": 1.3}  # ms of AlexNet's step
+GOALS = {("fp32", 128): 3.8, ("fp16", 128): 1.3}  # ms of AlexNet's step
 LIBRARIES = ("CuDNN[R4]-fp32 (Torch)", "CuDNN[R4]-fp16 (Torch)", "Nervana-neon-fp32", "fbfft (Torch)", "fbfft")
 OF_LAYERS = ("fbfft", "CuDNN R2", "cuda-convnet2")
 TITAN = "Titan X, 2015"
@@ -123,7 +123,7 @@ def step_rows(layers: Layers) -> Iterator[tuple[Cell, ...]]:
     """A row for each step."""
     for N, precision, by in steps(layers):
         for contender, step in by.items():
-            goal = GOALS.get(precision) if contender == OURS else None
+            goal = GOALS.get((precision, N)) if contender == OURS else None
             yield (
                 NAMES[contender],
                 precision,
@@ -190,7 +190,7 @@ def network_rows(layers: Layers) -> Iterator[tuple[Cell, ...]]:
 def five_rows(layers: Layers) -> Iterator[tuple[Cell, ...]]:
     """convnet-benchmarks' five layers: forward and backward, published and on one card now."""
     numbers = range(1, len(WORKLOADS[FIVE].layers) + 1)
-    measured = batches(layers, FIVE)
+    measured = dict.fromkeys((N, precision) for name, _, N, precision in layers if name == FIVE)
     if not measured:
         return
     for library in OF_LAYERS:
@@ -199,7 +199,8 @@ def five_rows(layers: Layers) -> Iterator[tuple[Cell, ...]]:
         yield f"{library}, {TITAN}", *(f"{forward:.0f} / {backward:.0f}" for forward, backward in pairs)
     for N, precision in measured:
         for contender in NAMES:
-            known = [times(layers[FIVE, number, N, precision], contender) for number in numbers]
+            of_layers = ((FIVE, number, N, precision) for number in numbers)
+            known = [times(layers[key], contender) if key in layers else {} for key in of_layers]
             cells = []
             for way in known:
                 if len(way) < len(DIRECTIONS):

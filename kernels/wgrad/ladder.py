@@ -139,7 +139,8 @@ igemm_tiles = product_tiles(tile_rows, tile_columns)
 MOST_SLICES = 128
 PARTIAL_PIXELS = 0.27  # whose products take a block as long as it takes all to write and read a tile's partial sums
 LEAST_K_TILES = 4  # of a slice
-IGEMM_RATE = 75.0  # multiply-adds per cycle of a multiprocessor, as measured on an H100
+SHORT = 10.0  # microseconds of a product's first loads and of the sums over slices
+IGEMM_RATE = 66.0  # multiply-adds per cycle of a multiprocessor, as measured on an H100
 
 
 def slices_constant(tiles_of: Callable[[Problem], int], partial_pixels: float) -> Constant:
@@ -191,7 +192,8 @@ WORDS = 16  # of a K tile's row in shared memory
 PARTIAL_PIXELS_OF_TERMS = {1: 4.0, 3: 1.3}  # as above, where a block's products are quicker; by products of terms
 
 
-RATES = {(1, "tf32"): 85.0, (1, "fp16"): 130.0, (3, "tf32"): 65.0}  # multiply-adds per cycle, by products and factors
+ONE_FRAGMENT = 1.9  # times as long as their products take warps whose taps meet one fragment of filters
+RATES = {(1, "tf32"): 99.0, (1, "fp16"): 155.0, (3, "tf32"): 72.0}  # multiply-adds per cycle, by products and factors
 
 
 def mma_rows(p: Problem) -> int:
@@ -211,6 +213,12 @@ def fragments_down(p: Problem) -> int:
 
 
 mma_tiles = product_tiles(mma_rows, mma_columns)
+
+
+def mma_products(p: Problem) -> float:
+    """Products of whole tiles, as many more as take the time that loads take."""
+    products = tile_products(mma_tiles, mma_rows, mma_columns)(p)
+    return products if p["FRAGMENTS_DOWN"] > 1 else ONE_FRAGMENT * products
 
 
 def mma(name: str, alias: str, idea: str, parent: str, products: int, precision: str) -> Rung:
@@ -238,7 +246,7 @@ def mma(name: str, alias: str, idea: str, parent: str, products: int, precision:
             slices_constant(mma_tiles, PARTIAL_PIXELS_OF_TERMS[products]),
         ),
         scratch=(partial(lambda p: p["SLICES"]),),
-        time=multiplying(RATES[products, factors], tile_products(mma_tiles, mma_rows, mma_columns), slices_bytes),
+        time=replace(multiplying(RATES[products, factors], mma_products, slices_bytes), fixed=SHORT),
         takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
         precision=precision,
@@ -376,7 +384,9 @@ WGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         constants=IGEMM_CONSTANTS,
         scratch=(partial(lambda p: p["SLICES"]),),
-        time=multiplying(IGEMM_RATE, tile_products(igemm_tiles, tile_rows, tile_columns), slices_bytes),
+        time=replace(
+            multiplying(IGEMM_RATE, tile_products(igemm_tiles, tile_rows, tile_columns), slices_bytes), fixed=SHORT
+        ),
         takes=CONVOLUTION_FEATURES,
         direction=WGRAD,
     ),

@@ -6,7 +6,7 @@ from math import ceil, prod
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
-from alexconv.kernels.times import Time, multiplying
+from alexconv.kernels.times import CLOCK, Time, inputs, outputs
 from alexconv.kernels.wgmma.blocked import CHUNK
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
@@ -28,7 +28,9 @@ PITCH = TILE_CHANNELS + 2  # of a pixel there
 CHECK_THREADS, CHECKED = 1024, 32  # threads and channels of a block that looks for outliers
 LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tiles have the same number
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
-RATE, RATES = 1150.0, {1: 820.0, 2: 460.0}  # multiply-adds per cycle on an H100: of halves, of floats by their terms
+RATE = 1780.0  # multiply-adds per cycle of a multiprocessor, of terms, as measured on an H100
+ROW_CYCLES = 4.8  # of a row of a plane that the copy engine gathers in im2col mode, as measured on an H100
+ENDS = {1: 7.0, 2: 14.0}  # microseconds of the parts of tiles at the ends of a block's sequence, by terms
 STAGES, MOST_STAGES = (2, 3, 4, 5, 6, 7, 8), 4
 UNIT_TAPS = (192, 144, 128, 96, 64, 48, 32)  # n of a wgmma, or of a part of it
 
@@ -123,6 +125,10 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
     def filters(p: Problem) -> int:
         return min((128, 64), key=lambda rows: round_up(p.conv.M, rows))
 
+    def pixels(p: Problem) -> int:
+        two_stages = pipeline_bytes(p.having(TILE_PIXELS=64, STAGES=min(STAGES)), terms)
+        return 64 if two_stages <= p.device.shared_per_block else 32
+
     def stages(p: Problem) -> int:
         fitting = (p.device.shared_per_block - ATOM_BYTES) // stage_bytes(p, terms)
         return max(min(STAGES), min(fitting, MOST_STAGES))
@@ -131,10 +137,10 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
         return 1
 
     return (
-        Constant("TILE_PIXELS", "pixels of a stage, the depth of its product", lambda p: 64, choices=(32, 64, 128)),
         Constant("TILE_FILTERS", "filters of a tile, 64 for each consumer", filters, choices=(64, 128, 192)),
         Constant("UNIT_TAPS", "neighbouring taps of a tile", best_unit(in_place), choices=UNIT_TAPS),
         Constant("UNITS", "such units of a tile", lambda p: MOST_TAPS // p["UNIT_TAPS"], choices=(1, 2, 3, 4, 6)),
+        Constant("TILE_PIXELS", "pixels of a stage, the depth of its product", pixels, choices=(32, 64, 128)),
         Constant("STAGES", "stages of the TMA pipeline", stages, choices=STAGES),
         Constant("CLUSTER", "blocks that share filters of dy, which they bring to each other", cluster, choices=(1, 2)),
         Constant(
@@ -211,15 +217,24 @@ def reduce_fragments(*args: str) -> Launch:
     )
 
 
-def time_of(rate: float, in_place: bool, *scratch: Array) -> Time:
-    """The time of a rung that multiplies at a rate, and whose launches pass scratch arrays on."""
-    arrays = (*scratch, partial(in_place))
+def time_of(terms: int, in_place: bool, *scratch: Array) -> Time:
+    """The time of a rung whose operands have so many terms, and whose launches pass scratch arrays on.
 
-    def products(p: Problem) -> float:
-        tile = p["CLUSTER"] * p["TILE_FILTERS"] * tile_taps(p)
-        return tiles(p, in_place) * tile * p.N * p.conv.E * p.conv.F
+    A multiprocessor either multiplies all the time or waits for rows of x, which the copy engine gathers one by one.
+    """
+    arrays, products = (*scratch, partial(in_place)), {1: 1, 2: 3}[terms]
 
-    return multiplying(rate, products, lambda p: sum(array.itemsize * prod(array.shape(p)) for array in arrays))
+    def busy(p: Problem) -> float:
+        tile_pixels = tiles(p, in_place) * p["CLUSTER"] * p.N * p.conv.E * p.conv.F
+        rows = terms * p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
+        cycles = max(products * p["TILE_FILTERS"] * tile_taps(p) / RATE, rows * ROW_CYCLES)
+        return tile_pixels * cycles / (p.device.multiprocessors * CLOCK)
+
+    def passes(p: Problem) -> float:
+        floats = 0 if in_place else FLOAT * (inputs(p) + outputs(p))
+        return floats + 2 * sum(array.itemsize * prod(array.shape(p)) for array in arrays)
+
+    return Time(busy, passes=passes, fixed=ENDS[terms])
 
 
 def partial(in_place: bool) -> Array:
@@ -341,7 +356,7 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
         ),
         constants=tile_constants(terms, in_place=False),
         scratch=(*MAGNITUDES, *EXPONENTS, *map(pixels, of_x), *map(gradients, of_dy), partial(in_place=False)),
-        time=time_of(RATES[terms], False, *map(pixels, of_x), *map(gradients, of_dy)),
+        time=time_of(terms, False, *map(pixels, of_x), *map(gradients, of_dy)),
         maps=(
             *(input_map(name, array, in_place=False) for name, array in zip(input_maps, of_x, strict=True)),
             *(gradient_map(name, array) for name, array in zip(gradient_maps, of_dy, strict=True)),
@@ -391,7 +406,7 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         launches=(multiply(1, "input_map", "gradient_map"), reduce_fragments("dw")),
         constants=tile_constants(1, in_place=True),
         scratch=(partial(in_place=True),),
-        time=time_of(RATE, True),
+        time=time_of(1, True),
         maps=(input_map("input_map", "x", in_place=True), gradient_map("gradient_map", "dy")),
         refuses=refuses(1, in_place=True, halves=True),
         takes=("padding", "stride pairs", "dilation"),
@@ -422,7 +437,7 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         ),
         constants=tile_constants(1, in_place=False),
         scratch=(pixels("pixels"), partial(in_place=False)),
-        time=time_of(RATE, False, pixels("pixels")),
+        time=time_of(1, False, pixels("pixels")),
         maps=(input_map("input_map", "pixels", in_place=False), gradient_map("gradient_map", "dy")),
         refuses=refuses_blocked,
         takes=("padding", "stride pairs", "dilation"),

@@ -34,9 +34,9 @@ __device__ __forceinline__ bool every_tap_has(int e, int taps, int dilation, int
     return first >= 0 && first + (taps - 1) * dilation < inputs;
 }
 
-// x as pixels of BLOCKED_C channels.
+// x as pixels of BLOCKED_C channels, of which those from STORED on are zeros that fill a chunk.
 struct InputPlanes {
-    static constexpr int CHANNELS = BLOCKED_C, ROWS = BLOCKED_H, COLUMNS = BLOCKED_W;
+    static constexpr int CHANNELS = BLOCKED_C, STORED = C * SQUARE, ROWS = BLOCKED_H, COLUMNS = BLOCKED_W;
 
     static __device__ __forceinline__ float value(const float* __restrict__ x,  // [N][C][H][W]
                                                   int n, int channel, int row, int column)
@@ -57,9 +57,9 @@ struct InputPlanes {
     }
 };
 
-// dy as pixels of GRADIENT_C filters.
+// dy as pixels of GRADIENT_C filters, likewise.
 struct GradientPlanes {
-    static constexpr int CHANNELS = GRADIENT_C, ROWS = E, COLUMNS = F;
+    static constexpr int CHANNELS = GRADIENT_C, STORED = M, ROWS = E, COLUMNS = F;
 
     static __device__ __forceinline__ float value(const float* __restrict__ dy,  // [N][M][E][F]
                                                   int n, int filter, int row, int column)
@@ -204,7 +204,7 @@ public:
                 common = max(common, of_sharers[i][own] >> 16);
             }
             // Where the usual power makes all values zero no strong one is seen.
-            unsuited = largest >= MOST_USUAL || common < LEAST_STRONG;
+            unsuited = channel < Planes::STORED && (largest >= MOST_USUAL || common < LEAST_STRONG);
             if (sharer == 0) exponents[channel] = USUAL_EXPONENT;
         }
         unsuited = __ballot_sync(0xffffffff, unsuited);  // the same in every warp
@@ -226,6 +226,7 @@ private:
     {
         unsigned largest = 0, common = 0;
         for (long long n = 0; n < N; ++n)
+#pragma unroll 8
             for (int pixel = threadIdx.x; pixel < PIXELS_OF_PLANE; pixel += CHECK_THREADS) {
                 const int row = pixel / Planes::COLUMNS, column = pixel % Planes::COLUMNS;
                 const unsigned bits = magnitude(Planes::value(values, int(n), channel, row, column));
@@ -235,6 +236,7 @@ private:
         largest = of_block(largest);
         common = of_block(common);
         if (largest >= INFINITE) return NO_EXPONENT;
+        if (largest == 0) return USUAL_EXPONENT;  // its terms are zero already
         const int exponent = best_exponent(largest);
         const float power = power_of_two(exponent);
         for (long long n = 0; n < N; ++n)
@@ -246,7 +248,7 @@ private:
                 for (int term = 0; term < TERMS; ++term)
                     terms[term][((size_t)n * PIXELS_OF_PLANE + pixel) * Planes::CHANNELS + channel] = halves[term];
             }
-        return largest == 0 || magnitude(__uint_as_float(common) * power) >= magnitude(1.0f) ? exponent : NO_EXPONENT;
+        return magnitude(__uint_as_float(common) * power) >= magnitude(1.0f) ? exponent : NO_EXPONENT;
     }
 };
 

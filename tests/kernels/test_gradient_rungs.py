@@ -108,6 +108,21 @@ def test_outputs_keep_the_bound_of_their_class_on_hard_data(host, rung, data):
     assert record["status"] == "ok", record["reason"]
 
 
+@pytest.mark.parametrize("name", ["wgrad-wgmma-scaled", "wgrad-wgmma-split"])
+def test_channels_of_zeros_and_of_small_values_beside_padding_keep_their_gradients(host, name):
+    rung, conv = GRADIENTS.named[name], replace(USUAL, C=3, M=11).toward(WGRAD)
+    draw = np.random.default_rng(0)
+    x, dy = (draw.uniform(0.5, 1, conv.shape_of(array, 2)).astype("f4") for array in (conv.roles.x, conv.roles.w))
+    x[:, 1], dy[:, 2] = 0, 0
+    x[:, 2] *= 2.0**-70
+    dy[:, 3] *= 2.0**50
+    expected = reference(conv, x, dy)
+    dw = run_once(host, x, dy, whole(rung, conv, 2))
+    assert not dw[:, 1].any()
+    assert not dw[2].any()
+    np.testing.assert_allclose(dw, expected, rtol=1e-3 if rung.precision == "tf32" else 1e-6)
+
+
 @pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if not rung.order_varies], ids=lambda rung: rung.name)
 def test_the_order_of_threads_changes_no_bit(rung):
     conv = layer_of(rung).toward(rung.direction)
