@@ -212,7 +212,7 @@ def test_a_precision_class_is_one_row(tmp_path):
 
 # There fp32, tf32 and fp16 are types of numbers that a unit multiplies, each with its rate.
 RATES = {"ceilings.py", "book_drawings.py", "timelines.py"}
-GOALS = {"limits.py", "losses.py", "training.py"}  # tables of docs/frontier.md and docs/gradients.md
+GOALS = {"limits.py", "losses.py"}  # tables of docs/frontier.md
 
 
 def test_no_other_table_tells_the_classes():
