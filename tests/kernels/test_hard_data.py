@@ -31,7 +31,7 @@ SHAPES = {
     # Layers as networks have them, for the rungs that take padding.
     "padded": Conv(C=16, H=8, W=9, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     "dilated": Conv(C=5, H=17, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2, bias=True, **DILATED),
-    GROUPED: Conv(C=128, H=9, W=8, M=40, R=3, S=2, top=1, left=1, right=2, groups=8, bias=True),
+    GROUPED: Conv(C=64, H=6, W=7, M=20, R=3, S=2, top=1, left=1, right=2, groups=4, bias=True),
     "depthwise": replace(DEPTHWISE, bias=True, relu=True),
     "few filters": Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
 }

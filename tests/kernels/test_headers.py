@@ -11,6 +11,7 @@ from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.kernels.rung import FOLDER
 from alexconv.kernels.stages.ladder import STAGE_RUNGS
 
+RUNGS = {rung: source_files(rung.path) for rung in (*ALL_DIRECTIONS, *STAGE_RUNGS, PERSISTENT)}
 HEADERS = sorted(FOLDER.glob("*/*.cuh"))
 
 
@@ -22,7 +23,7 @@ def words(text: str) -> set[str]:
 def test_a_header_names_the_constants_that_it_needs(header: Path):
     opening, _, code = header.read_text().partition("#pragma once\n")
     assert code, "a header begins with a comment and #pragma once"
-    rungs = [rung for rung in (*ALL_DIRECTIONS, *STAGE_RUNGS, PERSISTENT) if header in source_files(rung.path)]
+    rungs = [rung for rung, files in RUNGS.items() if header in files]
     assert rungs, "no rung includes it"
     taken = {constant.name for rung in rungs for constant in rung.constants}
     taken |= {f"LADDER_{name}" for rung in rungs for name, _ in rung.sizes}

@@ -1,6 +1,7 @@
 """Every kernel through nvcc, for three generations of GPUs; no GPU needed."""
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -17,10 +18,6 @@ from alexconv.shapes import WORKLOADS, Conv
 
 CAPABILITIES = {"80": (8, 0), "90a": (9, 0), "100": (10, 0)}
 ARCHES = tuple(CAPABILITIES)
-# Layer 1: several outputs per thread, the plane in global memory.  Layer 2: one output, the plane in shared memory.
-# The front end is the same for all targets, and what a target lacks is in headers that neighbours in the ladder share:
-# so layer 2 is for Hopper, and layer 1 for the older and the newer target in turn; rungs for Hopper alone take turns.
-OTHERS = ("80", "100")
 OWN = "90a"
 ELF = b"\x7fELF"
 
@@ -52,25 +49,24 @@ def layers_taken(rung: Rung) -> tuple[Conv, ...]:
     return max(taken, key=lambda layers: min(len(layers), 2))
 
 
-@pytest.mark.parametrize("rung", ALL_DIRECTIONS, ids=lambda rung: rung.name)
-def test_the_rung_compiles(rung: Rung):
-    layers, place = layers_taken(rung), ALL_DIRECTIONS.index(rung)
-    other = OTHERS[place % len(OTHERS)]
-    assert layers
+def cases() -> Iterator:
+    """Each rung for one of the targets that it suits and for one of two layers, in turn.
 
-    def compiled(job: tuple[Conv, str]) -> bytes:
-        conv, arch = job
-        return compile_cubin(rung.path, defines(rung, conv, rung.resolve(conv, {})), arch)
+    Layer 1: several outputs per thread, the plane in global memory.  Layer 2: one output, the plane in shared memory.
+    The front end is the same for all targets, and what a target lacks is in headers that neighbours share.
+    """
+    for place, rung in enumerate(ALL_DIRECTIONS):
+        arches = [arch for arch, capability in CAPABILITIES.items() if not rung.unsuited(capability)]
+        arch, conv = arches[place % len(arches)], layers_taken(rung)[:2][place // 3 % 2 - 1]
+        yield pytest.param(rung, conv, arch, id=f"{rung.name}-{arch}")
 
-    suits = not rung.unsuited(CAPABILITIES[other])
-    jobs = [(layers[0], other), (layers[:2][-1], OWN)] if suits else [(layers[:2][place % 2 - 1], OWN)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        cubins = list(pool.map(compiled, jobs))
-    assert cubins
-    for cubin in cubins:
-        assert cubin.startswith(ELF)
-        for launch in rung.launches:
-            assert b"\0" + launch.entry.encode() + b"\0" in cubin, "the entry point is a symbol with its plain name"
+
+@pytest.mark.parametrize("rung, conv, arch", [*cases()])
+def test_the_rung_compiles(rung: Rung, conv: Conv, arch: str):
+    cubin = compile_cubin(rung.path, defines(rung, conv, rung.resolve(conv, {})), arch)
+    assert cubin.startswith(ELF)
+    for launch in rung.launches:
+        assert b"\0" + launch.entry.encode() + b"\0" in cubin, "the entry point is a symbol with its plain name"
 
 
 @pytest.mark.parametrize("family", sorted({rung.family for rung in RUNGS.values() if rung.dynamic}))

@@ -1,5 +1,6 @@
 """Rungs that multiply floats as halves are as accurate where the floats are beyond the range of halves."""
 
+from collections.abc import Iterator
 from itertools import cycle, islice
 
 import numpy as np
@@ -56,10 +57,15 @@ def takes_faint(rung: Rung, conv: Conv) -> bool:
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
-with_shapes = pytest.mark.parametrize(
-    "rung, shape",
-    [pytest.param(rung, shape, id=f"{rung.name}-{shape}") for rung in SCALED for shape in CONVS if takes(rung, shape)],
-)
+def cases() -> Iterator:
+    """Each rung with one of the shapes that it takes, in turn."""
+    for place, rung in enumerate(SCALED):
+        shapes = [shape for shape in CONVS if takes(rung, shape)]
+        for shape in shapes[place % max(1, len(shapes)) :][:1]:
+            yield pytest.param(rung, shape, id=f"{rung.name}-{shape}")
+
+
+with_shapes = pytest.mark.parametrize("rung, shape", [*cases()])
 
 
 @with_shapes
@@ -110,7 +116,7 @@ def faint_inputs(conv: Conv) -> np.ndarray:
         pytest.param(rung, conv, id=f"{rung.name}-{rows} rows")
         for rung in SCALED
         for rows, conv in FAINT.items()
-        if takes_faint(rung, conv)
+        if takes_faint(rung, conv) and (rows == 3 or rung.name == "wgmma-winograd")
     ],
 )
 def test_a_faint_pixel_counts_wherever_it_is(rung: Rung, conv: Conv):

@@ -43,7 +43,7 @@ from alexconv.tune import auto
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
 AT_A_TIME = [rung for rung in LADDER if MICRO_BATCH in {constant.name for constant in rung.constants}]
 FEW = replace(H200, multiprocessors=2)  # several tiles per block
-ORDERS = (0, 1, 7, 8, 9)  # forward, reverse, three random orders of a block's threads
+ORDERS = (0, 1, 7)  # forward, reverse, a random order of a block's threads
 
 
 @pytest.fixture(scope="module")
@@ -63,22 +63,17 @@ def takes(rung: Rung, layer: int, workload: str = "alexnet") -> bool:
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
-def layers_of(place: int, rung: Rung) -> list[int]:
-    """Layer 1, whose geometry is special, and of those of the others that the rung takes one in turn.
-
-    Of rungs on CUDA cores, whose defaults seldom depend on the shape, one of the two.
-    """
+def layer_of(place: int, rung: Rung) -> int:
+    """For every other rung layer 1, whose geometry is special; of the others that the rung takes one in turn."""
     others = [layer for layer in range(2, 6) if takes(rung, layer)]
-    layers = [1, *others[place % max(1, len(others)) :][:1]]
-    return layers if rung.tensor_factors else [layers[place % len(layers)]]
+    return others[place // 2 % len(others)] if place % 2 and others else 1
 
 
 @pytest.mark.parametrize(
     ("rung", "layer"),
     [
         pytest.param(rung, layer, id=f"{rung.name}-{layer}")
-        for place, rung in enumerate(HOST_RUNGS)
-        for layer in layers_of(place, rung)
+        for rung, layer in zip(HOST_RUNGS, map(layer_of, range(len(HOST_RUNGS)), HOST_RUNGS), strict=True)
     ],
 )
 def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
@@ -123,7 +118,7 @@ def odd_convolutions(draw, takes: Container[str], *, depthwise: bool) -> Conv:
 
 
 @pytest.mark.parametrize("rung", HOST_RUNGS, ids=lambda rung: rung.name)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data(), N=st.integers(1, 3), few=st.booleans())
 def test_integers_come_out_exactly_on_odd_shapes(host_unoptimized, rung, data, N, few):
     layers = odd_convolutions(rung.takes, depthwise=rung.family == "depthwise")

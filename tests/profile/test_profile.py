@@ -165,13 +165,12 @@ def small_layer_for(rung):
     """The first of some layers that the rung takes: a workload and the layer's number."""
     places = (
         ("lenet-70-k5", 2),
-        ("alexnet", 3),
-        ("alexnet", 1),
-        ("convnet-benchmarks", 31),
-        ("depthwise", 10),
-        ("first-last", 2),
-        ("first-last", 6),
         ("lenet-72-k7", 1),
+        ("convnet-benchmarks", 37),
+        ("convnet-benchmarks", 31),
+        ("first-last", 2),
+        ("depthwise", 10),
+        ("first-last", 6),
     )
     for workload, layer in places:
         conv = WORKLOADS[workload].layer(layer)

@@ -175,6 +175,25 @@ def test_bases_and_functions_count_and_classes_from_elsewhere_do_not(monkeypatch
     forget_code()
 
 
+def test_a_stored_digest_serves_until_a_source_changes_or_it_is_damaged(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_code()
+    before = code_of(HostExecutor)
+    (stored,) = (cache / "code").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(code, "followed", None)  # the sources are not read for their definitions again
+        code.code_digest.cache_clear()
+        assert code_of(HostExecutor) == before
+    edit_code(monkeypatch, "alexconv.executors.host.executor", "MEMORY_SHARE = 0.5", "MEMORY_SHARE = 0.6")
+    edited = code_of(HostExecutor)
+    assert edited != before
+    stored.write_text(stored.read_text().replace(edited, before))
+    forget_code()
+    assert code_of(HostExecutor) == edited
+    forget_code()
+
+
 def test_every_name_of_every_module_can_be_followed() -> None:
     folder = Path(code.__file__).parent
     for part in ("measuring", "planning", "executors/host", "executors/cuda", "cpu_reference"):
