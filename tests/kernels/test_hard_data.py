@@ -39,6 +39,7 @@ LARGE = {  # of ResNet-50; part of its first layer
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
     "3x3": Conv(C=128, H=28, W=28, M=128, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
 }
+ALL_SHAPES = {**SHAPES, **LARGE}
 TENSOR_CORES = ("mma", "wgmma")
 
 
@@ -121,10 +122,9 @@ def cuda(request: pytest.FixtureRequest) -> Executor:
 @pytest.mark.parametrize(
     "rung, conv",
     [
-        pytest.param(rung, conv, id=f"{rung.name}-{name}")
+        pytest.param(rung, ALL_SHAPES[name], id=f"{rung.name}-{name}")
         for rung in LADDER
-        for name, conv in {**SHAPES, **LARGE}.items()
-        if name in shapes_of(rung, {**SHAPES, **LARGE})
+        for name in shapes_of(rung, ALL_SHAPES)
     ],
 )
 def test_a_rung_keeps_its_promise_on_all_data_on_a_gpu(cuda: Executor, rung: Rung, conv: Conv):

@@ -75,13 +75,13 @@ def drawn(path: Path) -> tuple[Figure, list[str], str]:
 
 @cache
 def of_each_kind() -> set[Path]:
-    """Of the figures that a function draws and whose numbers come from the same place, the first and the last."""
-    kinds: dict[tuple[str, str | None], list[Path]] = {}
+    """Of the figures that a function draws and whose numbers come from the same place, the last."""
+    kinds: dict[tuple[str, str | None], Path] = {}
     for path, plot in plots().items():
         function = getattr(plot.draw, "func", plot.draw)
         numbers = next((pattern for pattern in KINDS if re.fullmatch(pattern, path.stem)), None)
-        kinds.setdefault((function.__qualname__, numbers), []).append(path)
-    return {path for paths in kinds.values() for path in (paths[0], paths[-1])}
+        kinds[function.__qualname__, numbers] = path
+    return set(kinds.values())
 
 
 def labels_of(figure: Figure) -> set[str]:
@@ -100,7 +100,7 @@ def labels_of(figure: Figure) -> set[str]:
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
 def test_every_text_of_a_figure_is_what_the_records_say(path: Path) -> None:
-    """Of each kind of figure two are laid out, for their ticks; of the others, titles, labels and values count."""
+    """Of each kind of figure one is laid out, for its ticks; of the others, titles, labels and values count."""
     if path not in of_each_kind():
         with matplotlib.rc_context(RC):
             labels = labels_of(plots()[path].draw())
