@@ -87,7 +87,8 @@ attack: $(READY) tools
 	rm -f results/trust/attacks.jsonl
 	ALEXCONV_ATTACK=36 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
 		$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m "not gpu" --timeout 7200 \
-		tests/attacks tests/cluster/test_cluster.py tests/check/test_false_alarms.py
+		tests/attacks tests/cluster/test_cluster.py tests/check/test_false_alarms.py \
+		tests/kernels/test_rungs.py tests/kernels/test_hard_data.py tests/kernels/test_gradient_rungs.py
 	$(BIN)/python tests/attacks/mutants.py results/trust/mutants.jsonl --jobs $(CORES)
 	$(BIN)/python tests/attacks/suite_mutants.py results/trust/suite-mutants.jsonl
 	$(BIN)/python tests/attacks/hazard_mutants.py

@@ -7,7 +7,9 @@ and appends the counts to the file ALEXCONV_ATTACK_RECORD, the source of a table
 import json
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,14 @@ RECORD = os.environ.get("ALEXCONV_ATTACK_RECORD")
 def shares(each: int = 1) -> pytest.MarkDecorator:
     """Runs a test once in the suite and ``each`` times per share in ``make attack``, numbered by ``share``."""
     return pytest.mark.parametrize("share", range(1 if FACTOR <= 1 else round(each * FACTOR)))
+
+
+def in_turn(cases: Sequence[Any], place: int, of: int = 1) -> list[Any]:
+    """``of`` of the cases in the suite, others for the next place, and all of them in ``make attack``."""
+    if FACTOR > 1:
+        return [*cases]
+    first = place * of % max(1, len(cases))
+    return [*cases[first:], *cases[:first]][:of]
 
 
 def drawing(share: int) -> random.Random:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attack_size import FACTOR, in_turn
 from rung_runs import DEEP, DEPTHWISE, compile_ahead, run_once, whole
 
 from alexconv.cpu_reference.cache import FLOAT32, LayerData
@@ -73,7 +74,7 @@ def shapes_of(rung: Rung, shapes: dict[str, Conv]) -> list[str]:
 
 
 def cases_on_host() -> Iterator:
-    """All data on the first shape that a rung takes; every other set on another shape.
+    """All data on the first shape that a rung takes; for every other rung, every other set on another shape.
 
     The other shape has groups, or is not the one that the rung's neighbours have.  It has too few runs to be worth
     optimizing the kernel.
@@ -83,7 +84,7 @@ def cases_on_host() -> Iterator:
         for first in shapes[:1]:
             yield pytest.param(rung, SHAPES[first], [*DATA_SETS], "fast", id=f"{rung.name}-{first}")
         others = [GROUPED] if GROUPED in shapes[1:] else shapes[1:]
-        for other in others[place % max(1, len(others)) :][:1]:
+        for other in in_turn(others, place // 2) if FACTOR > 1 or place % 2 else []:
             half = [*DATA_SETS][place % 2 :: 2]
             yield pytest.param(rung, SHAPES[other], half, "unoptimized", id=f"{rung.name}-{other}")
 

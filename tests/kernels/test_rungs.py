@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attack_size import in_turn
 from compilers import needs_asan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -256,8 +257,8 @@ SHARES = 3  # of the rungs, each in a process with AddressSanitizer's library
 
 @needs_asan
 @pytest.mark.long
-@pytest.mark.parametrize("share", range(SHARES))
-def test_all_rungs_are_clean_under_address_sanitizer(share):
+@pytest.mark.parametrize("share", in_turn(range(SHARES), place=0))
+def test_rungs_are_clean_under_address_sanitizer(share):
     names = [rung.name for rung in HOST_RUNGS[share::SHARES]]
     command, environment = [sys.executable, "-c", UNDER_ASAN, *names], {**os.environ, **asan_environment()}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
