@@ -61,7 +61,7 @@ WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? c
 GPU_WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 8 ? cores : 8)))
 
 # Of one core, where no kernel is compiled yet.
-CPU_MINUTES := 18
+CPU_MINUTES := 24
 MINUTES := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$(($(CPU_MINUTES) / (cores < 4 ? cores : 4) + 1)))
 
 test: $(READY) tools
