@@ -25,6 +25,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster
 from alexconv.records.store import DIRECTION, Record, read
+from alexconv.reports import wholes
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.comparison import cudnn_of
 from alexconv.reports.excerpts import code_of, line_with
@@ -42,6 +43,7 @@ TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 EXERCISES = "book/exercises.json.xz"
 GRADIENTS = "gradients/*.jsonl"
+WHOLE, PERSISTENT = "h100-networks-whole.jsonl", "h100-3-networks-whole.jsonl"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -61,6 +63,7 @@ CALLED = (
     *("ms", "predicted", "counter", "error", "faster", "rate", "roof", "memory_rate", "shared_rate", "results"),
     *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size"),
     *("gradients", "gradient_faster", "gradient_card"),
+    *("schedules", "schedules_card"),
     *("excerpt", "printed", "printed_ms", "counted", "solution"),
 )
 FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
@@ -284,6 +287,24 @@ class Sources:
         times = ["wrong" if ms is None else figures(ms) for ms in fastest]
         return "\n".join([*lines, f"| cuDNN, fp32 | {' | '.join(times)} | | |"])
 
+    def _schedules(self, file: str) -> dict[str, wholes.Timed]:
+        return wholes.schedules_of(wholes.networks_in([self._results / file])[0], wholes.ONE)
+
+    def schedules(self, *names: str, file: str = WHOLE) -> str:
+        """A table of schedules, each against the one before it, for one image."""
+        lines = ["| schedule | predicted, µs | measured, µs | gain |", "|---|---:|---:|---|"]
+        timed = self._schedules(file)
+        for before, name in zip((None, *names), names, strict=False):
+            gain = faster(timed[before].latency / timed[name].latency) if before else "–"
+            cells = f"`{name}`", f"{timed[name].predicted:.0f}", figures(timed[name].latency), gain
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def schedules_card(self) -> str:
+        """The GPU of these records."""
+        headers = read([self._results / WHOLE]).headers.values()
+        return " and ".join(dict.fromkeys(header["name"] for header in headers if header["type"] == "device"))
+
     def _has(self, rung: str) -> bool:
         return (rung, FIRST_LAYER) in self._times
 
@@ -392,6 +413,7 @@ def environment(sources: Sources) -> Environment:
     jinja.globals |= {name: getattr(sources, name) for name in CALLED}
     conv = WORKLOADS["alexnet"].layer(LAYER)
     jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N), "tile_count": tile_count}
+    jinja.globals |= {"PERSISTENT": PERSISTENT}
     jinja.filters |= {"figures": figures}
     return jinja
 

@@ -388,6 +388,31 @@ def slices(_: Rates) -> Figure:
     return figure
 
 
+def launches(_: Rates) -> Figure:
+    """Three stages of a network: each waited for, in one graph, and launched early; not to scale."""
+    figure, axes = sheet(100, 44)
+    write(axes, 2, 4, "each launched and waited for by the host")
+    for number in range(3):
+        x = 2 + 33 * number
+        box(axes, x, 7, 9, 5, "launch", PALE, fontsize=7.5)
+        box(axes, x + 9, 7, 13, 5, f"stage {number + 1}", SKY)
+        box(axes, x + 22, 7, 9, 5, "wait", PALE, fontsize=7.5)
+    write(axes, 2, 17, "one CUDA graph: launched once")
+    box(axes, 2, 20, 9, 5, "launch", PALE, fontsize=7.5)
+    for number in range(3):
+        box(axes, 11 + 15 * number, 20, 13, 5, f"stage {number + 1}", SKY)
+    box(axes, 54, 20, 9, 5, "wait", PALE, fontsize=7.5)
+    write(axes, 2, 29, "dependent launches: weights come while the stage before still computes")
+    box(axes, 2, 32, 9, 5, "launch", PALE, fontsize=7.5)
+    for number in range(3):
+        x, y = 11 + 10 * number, 32 + 5 * (number % 2)
+        if number:
+            box(axes, x - 7, y, 7, 5, "weights", SAND, fontsize=7)
+        box(axes, x, y, 10, 5, f"stage {number + 1}", SKY)
+    box(axes, 41, 32, 9, 5, "wait", PALE, fontsize=7.5)
+    return figure
+
+
 DRAWINGS: Mapping[str, Callable[[Rates], Figure]] = {
     "00-first": first,
     "01-threads": threads,
@@ -404,4 +429,5 @@ DRAWINGS: Mapping[str, Callable[[Rates], Figure]] = {
     "12-roofs": roofs,
     "13-instruction": instruction,
     "14-slices": slices,
+    "15-launches": launches,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
@@ -62,6 +62,21 @@ def of(records: Sequence[Record], N: int) -> list[Record]:
         for record in chosen
         if (record["axes"]["network"], record["axes"]["precision"], record["axes"]["N"]) == (*SHOWN, N)
     ]
+
+
+class Timed(NamedTuple):
+    """Latencies of a schedule in microseconds."""
+
+    predicted: float
+    latency: float
+
+
+def schedules_of(records: Sequence[Record], N: int) -> dict[str, Timed]:
+    """The schedules that were timed for N images, by name."""
+    return {
+        record["axes"]["schedule"]: Timed(PREDICTED[record["axes"]["schedule"]][1], us(record, "latency"))
+        for record in of(records, N)
+    }
 
 
 SCHEDULE_COLUMNS = (
