@@ -24,10 +24,9 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from alexconv.errors import LaunchError, MissingTool
-from alexconv.executors.interface import Executor
+from alexconv.errors import LaunchError
 from alexconv.measuring.runner import Layer, Skip
-from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, import_torch, operands_of
+from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, operands_of
 from alexconv.planning.peers import Peer
 from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.precisions import IEEE, PRECISIONS
@@ -45,16 +44,6 @@ OPERATIONS = {  # of the frontend's graphs: the operation, and its parameters fo
     "wgrad": ("conv_wgrad", "image", "loss"),
 }
 TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")  # as cuDNN notes them
-
-
-def import_cudnn(executor: Executor) -> tuple[Any, Any]:
-    """torch, whose tensors and cuDNN are used, and the frontend.  Raises UsageError and MissingTool."""
-    torch = import_torch(executor)
-    try:
-        import cudnn
-    except ImportError as error:
-        raise MissingTool(f"--peers cudnn needs cudnn-frontend: pip install 'alexconv[peers]' ({error})") from None
-    return torch, cudnn
 
 
 class CudnnRunner(TorchRunner):

@@ -50,9 +50,10 @@ def _torch(executor: Executor) -> RecorderOf:
 
 
 def _cudnn(executor: Executor) -> RecorderOf:
-    from alexconv.measuring.cudnn_peers import CudnnRunner, import_cudnn
+    from alexconv.measuring.cudnn_peers import CudnnRunner
+    from alexconv.measuring.torch_peers import import_with_torch
 
-    modules = import_cudnn(executor)
+    modules = import_with_torch(executor, "cudnn")
     return lambda runner: CudnnRunner(modules, executor, runner)
 
 
@@ -65,9 +66,10 @@ def _cublaslt(executor: Executor) -> RecorderOf:
 
 
 def _triton(executor: Executor) -> RecorderOf:
-    from alexconv.measuring.triton_peers import TritonRunner, import_triton
+    from alexconv.measuring.torch_peers import import_with_torch
+    from alexconv.measuring.triton_peers import TritonRunner
 
-    modules = import_triton(executor)
+    modules = import_with_torch(executor, "triton")
     return lambda runner: TritonRunner(modules, executor, runner)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from importlib import import_module
 from math import nan, prod
 from statistics import median
 from typing import Any
@@ -49,6 +50,7 @@ ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 by default
 WARM_UPS = 3  # the first finds the fastest engine, which is not allowed during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
 TRANSFORMS = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of an engine's kernels
+PACKAGES = {"cudnn": "cudnn-frontend", "triton": "Triton"}  # beside torch
 MOST_FACTOR = 3  # of the integers in a product's left matrix
 
 
@@ -67,6 +69,15 @@ def import_torch(executor: Executor) -> Any:
         raise MissingTool(f"{wanted}: this is torch {torch.__version__}")
     torch.cuda.init()
     return torch
+
+
+def import_with_torch(executor: Executor, peer: str) -> tuple[Any, Any]:
+    """torch, whose tensors are used, and the module with a peer's name.  Raises UsageError and MissingTool."""
+    torch = import_torch(executor)
+    try:
+        return torch, import_module(peer)
+    except ImportError as error:
+        raise MissingTool(f"--peers {peer} needs {PACKAGES[peer]}: pip install 'alexconv[peers]' ({error})") from None
 
 
 @dataclass(frozen=True)

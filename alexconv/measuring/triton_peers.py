@@ -11,10 +11,9 @@ from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
-from alexconv.errors import LaunchError, MissingTool
-from alexconv.executors.interface import Executor
+from alexconv.errors import LaunchError
 from alexconv.measuring.runner import Layer, Skip
-from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, import_torch, operands_of
+from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, operands_of
 from alexconv.planning.points import PeerPoint, PeerSequence
 from alexconv.precisions import IEEE, PRECISIONS
 from alexconv.records.store import Record
@@ -42,16 +41,6 @@ FP16_TILES = (
 )
 TF32_TILES = tuple(tile._replace(taps=tile.taps // 2) for tile in FP16_TILES)
 IEEE_TILES = (Tile(64, 64, 32, 4, 3), Tile(128, 64, 16, 8, 3), Tile(32, 32, 32, 4, 3))  # sums of a thread in registers
-
-
-def import_triton(executor: Executor) -> tuple[Any, Any]:
-    """torch, whose tensors are used, and Triton.  Raises UsageError and MissingTool."""
-    torch = import_torch(executor)
-    try:
-        import triton
-    except ImportError as error:
-        raise MissingTool(f"--peers triton needs Triton: pip install 'alexconv[peers]' ({error})") from None
-    return torch, triton
 
 
 def tiles_of(precision: str) -> tuple[Tile, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.interface import Values
 from alexconv.executors.sampling import Samples, repeat
-from alexconv.measuring.torch_peers import ALL_ENGINES, WARM_UPS, Operands, first_line, import_torch
+from alexconv.measuring.torch_peers import ALL_ENGINES, WARM_UPS, Operands, first_line, import_torch, import_with_torch
 from alexconv.networks.stages import MaxPooling, Normalization, Product, Softmax
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
@@ -141,7 +141,7 @@ class TorchNetwork:
 
         Its outputs of random images have to be torch's, within the tolerance of the class.  Raises LaunchError.
         """
-        from alexconv.measuring.cudnn_peers import CudnnRunner, Plan, import_cudnn
+        from alexconv.measuring.cudnn_peers import CudnnRunner, Plan
 
         torch, N = self._torch, len(self._x)
         if conv.groups > 1:
@@ -155,7 +155,7 @@ class TorchNetwork:
             error = (plan.y.double() - due).norm() / due.norm()
             return bool(error <= PEER_TOLERANCES * PRECISIONS[peer.precision].tolerance(conv.K))
 
-        runner = CudnnRunner(import_cudnn(self._executor), self._executor, None)
+        runner = CudnnRunner(import_with_torch(self._executor, "cudnn"), self._executor, None)
         operands = Operands(x, w, bias, conv, (conv.top, conv.left), False, peer.precision, peer.layout == "nhwc")
         best = runner.proposed(runner.plans(N, operands, peer), keeps_bound).best
         if best is None:

@@ -372,7 +372,7 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
     )
 
 
-# ---- fp16, blocked ---------------------------------------------------------------------------------------------------
+# ---- fp16 ------------------------------------------------------------------------------------------------------------
 
 BLOCK_PIXELS = 64  # of a block that blocks fp16
 
@@ -395,51 +395,30 @@ def refuses_blocked(p: Problem) -> str | None:
     )
 
 
-WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
-    Rung(
-        "wgrad-wgmma-half",
-        alias="wg-wgmma-h",
-        idea="wgmma on transposed operands as they lie in NHWC, fed by TMA; stream-K over pixels, reduced in order",
+def of_halves(name: str, alias: str, idea: str, parent: str, in_place: bool) -> Rung:
+    """A rung of fp16, whose x is read in place or blocked first."""
+    blocks = Launch("prepare_input", ("x", "pixels"), blocked_grid, flat_block, lambda p: blocked_bytes(p.conv))
+    scratch = () if in_place else (pixels("pixels"),)
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
         family="wgrad",
-        parent="wgrad-mma-half",
-        file="wgrad/wgrad_wgmma_half.cu",
-        launches=(multiply(1, "input_map", "gradient_map"), reduce_fragments("dw")),
-        constants=tile_constants(1, in_place=True),
-        scratch=(partial(in_place=True),),
-        time=time_of(1, True),
-        maps=(input_map("input_map", "x", in_place=True), gradient_map("gradient_map", "dy")),
-        refuses=refuses(1, in_place=True, halves=True),
-        takes=("padding", "stride pairs", "dilation"),
-        direction=WGRAD,
-        precision="fp16",
-        layout="nhwc",
-        min_capability=HOPPER,
-        exact_capability=True,
-        tensor_factors="fp16",
-    ),
-    Rung(
-        "wgrad-wgmma-half-blocked",
-        alias="wg-wgmma-s2d-h",
-        idea="space-to-depth first, for few channels and a stride",
-        family="wgrad",
-        parent="wgrad-wgmma-half",
-        file="wgrad/wgrad_wgmma_half_blocked.cu",
+        parent=parent,
+        file=f"wgrad/{name.replace('-', '_')}.cu",
         launches=(
-            Launch(
-                "prepare_input",
-                ("x", "pixels"),
-                blocked_grid,
-                flat_block,
-                lambda p: blocked_bytes(p.conv),
-            ),
+            *(() if in_place else (blocks,)),
             multiply(1, "input_map", "gradient_map"),
             reduce_fragments("dw"),
         ),
-        constants=tile_constants(1, in_place=False),
-        scratch=(pixels("pixels"), partial(in_place=False)),
-        time=time_of(1, False, pixels("pixels")),
-        maps=(input_map("input_map", "pixels", in_place=False), gradient_map("gradient_map", "dy")),
-        refuses=refuses_blocked,
+        constants=tile_constants(1, in_place),
+        scratch=(*scratch, partial(in_place)),
+        time=time_of(1, in_place, *scratch),
+        maps=(
+            input_map("input_map", "x" if in_place else "pixels", in_place),
+            gradient_map("gradient_map", "dy"),
+        ),
+        refuses=refuses(1, in_place, halves=True) if in_place else refuses_blocked,
         takes=("padding", "stride pairs", "dilation"),
         direction=WGRAD,
         precision="fp16",
@@ -447,6 +426,23 @@ WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+    )
+
+
+WGRAD_WGMMA_RUNGS: tuple[Rung, ...] = (
+    of_halves(
+        "wgrad-wgmma-half",
+        "wg-wgmma-h",
+        "wgmma on transposed operands as they lie in NHWC, fed by TMA; stream-K over pixels, reduced in order",
+        "wgrad-mma-half",
+        in_place=True,
+    ),
+    of_halves(
+        "wgrad-wgmma-half-blocked",
+        "wg-wgmma-s2d-h",
+        "space-to-depth first, for few channels and a stride",
+        "wgrad-wgmma-half",
+        in_place=False,
     ),
     of_floats(
         "wgrad-wgmma-scaled",

@@ -49,7 +49,7 @@ def test_a_peer_is_right_and_timed(runner, point):
 
 def test_every_plan_of_cudnns_is_tried_and_the_fastest_is_right(cuda):
     pytest.importorskip("cudnn")
-    modules = cudnn_peers.import_cudnn(cuda)
+    modules = torch_peers.import_with_torch(cuda, "cudnn")
     for point in peer_points(POINTS[2:3], CUDNN_PEERS):
         record = cudnn_peers.CudnnRunner(modules, cuda, Runner(cuda, POINTS, Settings(seconds=0.0))).record(point)
         assert record["status"] == "ok", record["reason"]

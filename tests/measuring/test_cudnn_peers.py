@@ -318,7 +318,7 @@ def test_its_points_are_those_of_torch_without_the_product() -> None:
 
 
 def test_without_the_frontend_one_line_says_what_to_install(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudnn_peers, "import_torch", lambda executor: torch)
+    monkeypatch.setattr(torch_peers, "import_torch", lambda executor: torch)
     monkeypatch.setitem(sys.modules, "cudnn", None)
     with pytest.raises(MissingTool, match=r"pip install 'alexconv\[peers\]'"):
-        cudnn_peers.import_cudnn(Executor())
+        torch_peers.import_with_torch(Executor(), "cudnn")
