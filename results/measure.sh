@@ -233,9 +233,11 @@ gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch si
     stage "gradients/$name" --layers 1 --N 128 --rungs "$first" --peers "$cudnn" "${timed[@]}"
     stage "gradients/$name" --layers 1,3 --N 128 --rungs dgrad-phases,dgrad-direct,dgrad-scatter "${timed[@]}"
     local others="gradients/others/$name"
-    stage "$others" --layers 2-5 --N 1,32 --rungs wgrad-wgmma-half,wgrad-wgmma-split "${timed[@]}"
+    local shared=wgrad-wgmma-half,wgrad-wgmma-scaled
+    stage "$others" --layers 1-5 --N 1,32 --rungs "$shared,wgrad-wgmma-half-blocked,wgrad-wgmma-split" "${timed[@]}"
     stage "$others" --layers 3,4 --N 1,32 --rungs wgrad-wgmma-half --peers torch-nhwc-fp16 "${timed[@]}"
-    stage "$others" --layers 2-5 --N 128 --rungs wgrad-wgmma-half,wgrad-wgmma-split --set CLUSTER=2 "${timed[@]}"
+    stage "$others" --layers 1-5 --N 1,32,128 --rungs "$shared,wgrad-wgmma-half-blocked" --set CLUSTER=1,2 "${timed[@]}"
+    stage "$others" --layers 2-5 --N 128 --rungs wgrad-wgmma-split --set CLUSTER=2 "${timed[@]}"
     stage "$others" --layers 3 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=32 --set STAGES=4,6,8 "${timed[@]}"
     stage "$others" --layers 3,4 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=128 --set STAGES=2 "${timed[@]}"
 }
