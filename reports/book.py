@@ -43,7 +43,7 @@ TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 EXERCISES = "book/exercises.json.xz"
 GRADIENTS = "gradients/*.jsonl"
-WHOLE, PERSISTENT = "h100-networks-whole.jsonl", "h100-3-networks-whole.jsonl"
+WHOLE, PERSISTENT = "h100-networks-whole.jsonl", "h100-4-networks-whole.jsonl"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",

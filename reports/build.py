@@ -55,6 +55,7 @@ from alexconv.reports.page import write as write_site
 from alexconv.reports.site import FIGURES, TABLES, Report, report_of
 
 GRADIENTS_MORE = "gradients/others/h100.jsonl"  # other batch sizes and constants
+GRADIENTS_CLUSTERS = "gradients/others/h100-clusters.jsonl"  # wgrad with clusters and without
 CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 SOURCES = Path("..", "..", "kernels")  # from the report
@@ -101,7 +102,10 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     ),
     "docs/gradients.md": lambda results: {
         **gradients.parts(
-            files_in(results, "gradients/*.jsonl"), files_in(results, "h100/main-job.jsonl"), [results / GRADIENTS_MORE]
+            files_in(results, "gradients/*.jsonl"),
+            files_in(results, "h100/main-job.jsonl"),
+            [results / GRADIENTS_MORE],
+            [results / GRADIENTS_CLUSTERS],
         ),
         **training.parts(files_in(results, "training/*.jsonl")),
     },

@@ -146,6 +146,22 @@ def others(records: Sequence[Record]) -> str:
     return "\n".join(markdown_table(("rung or peer", "N", "constants", *(f"layer {n}" for n in LAYERS[1:])), lines))
 
 
+def clusters(records: Sequence[Record]) -> str:
+    """Kernel times in ms without clusters and with clusters of two, by rung, batch size and layer."""
+    sizes = 1, 2
+    by_kind: dict[tuple[str, int], dict[tuple[int, int], Record]] = {}
+    for record in records:
+        point = record["point"]
+        if point["workload"] == "alexnet":
+            of_kind = by_kind.setdefault((point["rung"], point["N"]), {})
+            of_kind[point["layer"], point["constants"]["CLUSTER"]] = record
+    lines = [
+        (f"`{rung}`", str(N), *(" / ".join(cell(of_kind.get((layer, size))) for size in sizes) for layer in LAYERS))
+        for (rung, N), of_kind in sorted(by_kind.items())
+    ]
+    return "\n".join(markdown_table(("rung", "N", *(f"layer {n}" for n in LAYERS)), lines))
+
+
 def where(records: Records) -> str:
     """The card and the batch, in a line."""
     cards = dict.fromkeys(header["name"] for header in records.headers.values() if header["type"] == "device")
@@ -161,10 +177,15 @@ def forward_at(record: Record, gradients: Sequence[Record]) -> bool:
     return (point["workload"], point["N"]) == batch and point["transfer"] == "pageable"
 
 
-def parts(files: Sequence[Path], forward: Sequence[Path] = (), more: Sequence[Path] = ()) -> dict[str, str]:
+def parts(
+    files: Sequence[Path],
+    forward: Sequence[Path] = (),
+    more: Sequence[Path] = (),
+    in_clusters: Sequence[Path] = (),
+) -> dict[str, str]:
     """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card.
 
-    ``more``: records of other batch sizes and constants.
+    ``more``: records of other batch sizes and constants; ``in_clusters``: of rungs with clusters and without.
     """
     records = read(files)
     latest = records.latest()
@@ -176,4 +197,5 @@ def parts(files: Sequence[Path], forward: Sequence[Path] = (), more: Sequence[Pa
         "refused": refused(latest),
         "pays": pays([*latest, *of_forward]),
         **({"others": others(read(more).latest())} if more else {}),
+        **({"clusters": clusters(read(in_clusters).latest())} if in_clusters else {}),
     }

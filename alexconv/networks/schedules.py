@@ -9,8 +9,6 @@ from alexconv.networks.persistent import misfit
 from alexconv.networks.stages import (
     BiasReLU,
     MaxPooling,
-    Normalization,
-    NormalizedPooling,
     PooledProduct,
     Product,
     Stage,
@@ -24,7 +22,7 @@ FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take t
 class Schedule:
     """A way to launch the stages.
 
-    ``epilogue``: bias and ReLU in the product's epilogue; ``fused``: normalization and pooling as one kernel;
+    ``epilogue``: bias and ReLU in the product's epilogue;
     ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
     dependent launches; ``persistent``: one kernel for all stages.
     """
@@ -35,7 +33,6 @@ class Schedule:
     waits: bool = False
     graph: bool = False
     epilogue: bool = False
-    fused: bool = False
     dependent: bool = False
     persistent: bool = False
 
@@ -47,9 +44,6 @@ class Schedule:
             if isinstance(stage, Product) and not self.epilogue and (stage.shape.bias or stage.shape.relu):
                 plain = replace(stage, shape=replace(stage.shape, bias=False, relu=False))
                 launched += [(plain, number), (BiasReLU(f"{stage.name}-bias", of_output(stage.shape)), number)]
-            elif isinstance(stage, MaxPooling) and isinstance(before, Normalization) and self.fused:
-                name = f"{before.name}+{stage.name}"
-                launched[-1] = NormalizedPooling(name, stage.shape, normalization=before, pooling=stage), number
             elif isinstance(stage, MaxPooling) and type(before) is Product and self.persistent:
                 name, shape, planes = f"{before.name}+{stage.name}", before.shape, before.planes
                 launched[-1] = PooledProduct(name, shape, planes=planes, pooling=stage), launched[-1][1]
@@ -88,15 +82,11 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule("graph", "stream", "one CUDA graph", graph=True),
             Schedule("epilogue", "graph", "bias and ReLU in the product's epilogue", graph=True, epilogue=True),
             Schedule(
-                "fused", "epilogue", "normalization and pooling in one kernel", graph=True, epilogue=True, fused=True
-            ),
-            Schedule(
                 "dependent",
-                "fused",
+                "epilogue",
                 "programmatic dependent launches: a kernel starts while the one before ends",
                 graph=True,
                 epilogue=True,
-                fused=True,
                 dependent=True,
             ),
             Schedule(
@@ -105,7 +95,6 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 "one kernel for one image: its blocks pass through all stages, weights run ahead of them",
                 graph=True,
                 epilogue=True,
-                fused=True,
                 persistent=True,
             ),
         )

@@ -31,8 +31,7 @@ pooling has the error of one input, of the half that are not zero: ``sqrt(2 E F 
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import ceil, prod, sqrt
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -288,46 +287,12 @@ class Normalization(Stage):
 
     def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
         """See Stage."""
-        return stored(due, (0.75 * (self.window + 4) + 3.5) * ROUNDOFF, precision)
+        return stored(due, (0.75 * (self.window + 4) + 4.5) * ROUNDOFF, precision)
 
     def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
         """See Stage."""
         least = float(self.k**-0.75)
         return least if kind == USUAL else least * (1 + 1.5)
-
-
-@dataclass(frozen=True)
-class NormalizedPooling(Stage):
-    """Normalization and max pooling by one kernel."""
-
-    normalization: Normalization | None = None
-    pooling: MaxPooling | None = None
-    kind: str = field(init=False, default="normalize-pool")
-
-    @cached_property
-    def _parts(self) -> tuple[Normalization, MaxPooling]:
-        assert self.normalization and self.pooling
-        return self.normalization, self.pooling
-
-    @property
-    def constants(self) -> dict[str, int]:
-        """See Stage."""
-        return self._parts[0].constants
-
-    def reference(self, x: Values, parameters: Parameters | None) -> Values:
-        """See Stage."""
-        normalization, pooling = self._parts
-        return pooling.reference(normalization.reference(x, None), None)
-
-    def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
-        """See Stage: that of the window's largest value, stored once."""
-        normalization, pooling = self._parts
-        magnitudes = pooled(pooling.shape, np.abs(normalization.reference(x, None)))
-        return normalization.bound(x, magnitudes, None, precision, kind)
-
-    def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
-        """See Stage."""
-        return float(prod(part.gain(None, kind, y) for part in self._parts))
 
 
 @dataclass(frozen=True)

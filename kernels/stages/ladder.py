@@ -92,11 +92,6 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> dict[str,
         launch = Launch(entry, ("x", "y", BATCH), parts_grid(itemsize), block, pdl=True)
         return rung(name, idea, launch, **{"sizes": in_chunks, **more})
 
-    def pooling(name: str, idea: str, normalizes: int, **more: object) -> Rung:
-        sizes = (*in_chunks, ("NORMALIZES", lambda p: normalizes))
-        return planes(name, idea, "max_pool", sizes=sizes, **more)
-
-    pool = pooling("max-pool", "a thread for the channels of a vector at an output pixel", 0)
     rungs = (
         rung(
             "bias-relu",
@@ -110,14 +105,7 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> dict[str,
             "normalize",
             constants=NORMALIZING,
         ),
-        pool,
-        pooling(
-            "normalize-pool",
-            "values are normalized as the pooling loads them",
-            1,
-            constants=NORMALIZING,
-            parent=pool.name,
-        ),
+        planes("max-pool", "a thread for the channels of a vector at an output pixel", "max_pool"),
         rung(
             "linear",
             "a warp or several for each filter, weights loaded ahead: as fast as memory for few images",

@@ -1,25 +1,17 @@
-// max-pool, normalize-pool: max pooling, with windows that may overlap, perhaps of values that are normalized first.
+// max-pool: max pooling, with windows that may overlap.
 //
 // Technique: one thread for some neighbouring channels of an output pixel, by 16-byte vectors where channels are
-// innermost; fusion: values are normalized as the pooling loads them.
-// Read next: stages/pooling.cuh, stages/normalization.cuh, then stages/linear.cu.
+// innermost.
+// Read next: stages/pooling.cuh, then stages/linear.cu.
 // Run: alexconv run --network alexnet-2012 --N 1
 //
-// Windows of 3 x 3 with a stride of 2 read every input up to four times; the caches serve all but the first.
-// normalize-pool computes what max-pool does after normalize: the normalized plane, as large as the convolution's
-// output, is neither written nor read, and one launch less is needed; a value is normalized again for each window that
-// it lies in.
+// Windows of 3 x 3 with a stride of 2 read every input up to four times; the caches serve all but the first.  Values
+// that were normalized as the pooling loads them, to spare the normalized plane, were so up to nine times: together
+// slower by two thirds than apart (H100, AlexNet of 2012, N = 128).
 //
 // A block computes THREADS chunks of channels, a thread one of them.
 #include "../arch/dependent_launch.cuh"
 #include "pooling.cuh"
-
-#if LADDER_NORMALIZES
-#include "normalization.cuh"
-#define LOAD_PIXEL normalized_part
-#else
-#define LOAD_PIXEL load_part
-#endif
 
 constexpr int THREADS = 256;
 
@@ -36,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int e = part.pixel / F, f = part.pixel % F;
     float largest[CHUNK];
     largest_part(e, f, largest, [&](int row, int column, float* values) {
-        LOAD_PIXEL<H, W>(x, part.n, part.first, row, column, values);
+        load_part<H, W>(x, part.n, part.first, row, column, values);
     });
     store_part<E, F>(largest, y, part.n, part.first, e, f);
 }

@@ -6,7 +6,8 @@
 //     y[c] = x[c] / (k + alpha * sum of x[j]^2 over |j - c| <= WINDOW / 2) ^ (3/4)
 //
 // (Krizhevsky, Sutskever and Hinton, "ImageNet classification with deep convolutional neural networks", NIPS 2012,
-// section 3.3.)  The power is two square roots: powf would be less exact and slower.
+// section 3.3.)  The power is two square roots: powf would be less exact and slower.  A quotient of x may take a
+// division's slow path where x is zero, as half of the values are after ReLU; the reciprocal never does.
 #pragma once
 #include "channels.cuh"
 
@@ -32,6 +33,6 @@ __device__ __forceinline__ void normalized_part(const Value* __restrict__ x,  //
 #pragma unroll
         for (int j = 0; j < WINDOW; ++j) squares += around[i + j] * around[i + j];
         const float root = sqrtf(__uint_as_float(K_BITS) + __uint_as_float(ALPHA_BITS) * squares);
-        values[i] = around[BESIDE + i] / (root * sqrtf(root));
+        values[i] = around[BESIDE + i] * (1 / (root * sqrtf(root)));
     }
 }

@@ -26,7 +26,8 @@ THREADS = 256  # of a preparation's block
 TILE_CHANNELS, PLANE_TILE = 64, 64  # of a block that scales floats
 PITCH = TILE_CHANNELS + 2  # of a pixel there
 CHECK_THREADS, CHECKED = 1024, 32  # threads and channels of a block that looks for outliers
-MOST_PADDED = 1.125  # columns of tiles in clusters of two, over all columns
+LEAST_SHARED = 30  # stages of a block, from which clusters gain, as measured on an H100
+MOST_PADDED = 1.125  # tiles of clusters of two, over those without
 LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tiles have the same number
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
 RATE = 1780.0  # multiply-adds per cycle of a multiprocessor, of terms, as measured on an H100
@@ -135,10 +136,11 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
         return max(min(STAGES), min(fitting, MOST_STAGES))
 
     def cluster(p: Problem) -> int:
-        count, taps = runs(p.conv, in_place)
-        columns = ceil(count * ceil(taps / p["UNIT_TAPS"]) / p["UNITS"])
+        alone, paired = (tiles(p.having(CLUSTER=blocks), in_place) for blocks in (1, 2))
+        stages_of_block = alone * ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) / p.device.multiprocessors
         shared = terms == 1 and p["TILE_FILTERS"] % (2 * PLANE_VALUES) == 0
-        return 2 if shared and round_up(columns, 2) <= MOST_PADDED * columns else 1
+        worth = stages_of_block >= LEAST_SHARED and 2 * paired <= MOST_PADDED * alone
+        return 2 if shared and worth else 1
 
     return (
         Constant("TILE_FILTERS", "filters of a tile, 64 for each consumer", filters, choices=(64, 128, 192)),

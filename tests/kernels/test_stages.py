@@ -15,7 +15,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.stages.ladder import STAGE_RUNGS, STAGES
-from alexconv.networks.stages import MaxPooling, Normalization, NormalizedPooling, Parameters, Product, Softmax, Stage
+from alexconv.networks.stages import MaxPooling, Normalization, Parameters, Product, Softmax, Stage
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import Plan
 from alexconv.precisions import USUAL
@@ -36,9 +36,6 @@ def stages_of(kind: str) -> Iterator[Stage]:
         plain, windows = Conv(C, H, W, C, 1, 1, groups=C), Conv(C, H, W, C, 3, 2, 2, groups=C)
         if kind == "normalize":
             yield Normalization("norm", plain, window=3, k=1.5, alpha=0.25)
-        elif kind == "normalize-pool":
-            parts = Normalization("norm", plain, alpha=0.25), MaxPooling("pool", Conv(C, H, W, C, 3, 3, 2, groups=C))
-            yield NormalizedPooling("both", parts[1].shape, *parts)
         elif kind == "max-pool":
             yield MaxPooling("pool", Conv(C, H, W, C, 3, 3, 2, groups=C))
             yield MaxPooling("pool", windows)

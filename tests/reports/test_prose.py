@@ -278,23 +278,40 @@ def gradients() -> dict[str, list[float]]:
 
     before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
 
-    def clusters(layer: int) -> float:
-        return half(layer, "gradients/others/h100.jsonl", constants={"CLUSTER": 2})
-
     return {
         "a warp waited for memory barriers for # cycles for each instruction": [waiting[2]],
-        "layer 2 takes # ms in fp16 with `CLUSTER=2` and # ms without, layer 4 # ms and # ms on the same card": [
-            clusters(2),
-            half(2, after),
-            clusters(4),
-            half(4, after),
-        ],
         "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
             half(3, after),
             half(4, after),
             half(3, before),
             half(4, before),
         ],
+    }
+
+
+def whole_networks() -> dict[str, list[float]]:
+    def us(name: str, figure: str = "kernel", network: str = "alexnet-torchvision", **axes: object) -> float:
+        wanted = {"network": network, "precision": "fp16", "N": 1, "rungs": "auto", **axes}
+        recorded = lines(f"{name}-networks-whole.jsonl", "network")
+        (record,) = (line for line in recorded if wanted.items() <= line["axes"].items())
+        return 1e3 * summarize(record["samples"][figure]).median
+
+    def apart(schedule: str, N: int) -> float:
+        return us("h100-4", network="alexnet-2012", schedule=schedule, N=N)
+
+    (begins,) = (line["timeline"] for line in lines("h100-4-networks-whole.jsonl", "network") if "timeline" in line)
+    return {
+        "took # µs instead of # µs with one image, and # µs instead of # µs with 128": [
+            *(apart(schedule, 1) for schedule in ("fused", "epilogue")),
+            *(apart(schedule, 128) for schedule in ("fused", "epilogue")),
+        ],
+        "First it took # µs": [us("h100-3", schedule="persistent")],
+        "and took # µs, on another card": [us("h100-4", schedule="persistent")],
+        "the linear layers now take # µs": [begins[8] - begins[5]],
+        "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
+        "differs between hosts and runs: # µs, # µs and # µs": sorted(
+            us(name, "latency", schedule="stream") for name in ("h100", "h100-2", "h100-4")
+        ),
     }
 
 
@@ -309,6 +326,7 @@ TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/alexnet-study.md": alexnet_study,
     "docs/precision.md": precision,
     "docs/frontier-small-batch.md": small_batch,
+    "docs/whole-networks.md": whole_networks,
 }
 STUDY, RULE, GOAL, ARITHMETIC, LIMITS, TESTED = (
     "the study's own",
