@@ -156,7 +156,11 @@ def clusters(records: Sequence[Record]) -> str:
             of_kind = by_kind.setdefault((point["rung"], point["N"]), {})
             of_kind[point["layer"], point["constants"]["CLUSTER"]] = record
     lines = [
-        (f"`{rung}`", str(N), *(" / ".join(cell(of_kind.get((layer, size))) for size in sizes) for layer in LAYERS))
+        (
+            f"`{rung}`",
+            str(N),
+            *(" / ".join(str(cell(of_kind.get((layer, size)))) for size in sizes) for layer in LAYERS),
+        )
         for (rung, N), of_kind in sorted(by_kind.items())
     ]
     return "\n".join(markdown_table(("rung", "N", *(f"layer {n}" for n in LAYERS)), lines))
