@@ -18,7 +18,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.networks.checks import checked_stages
 from alexconv.networks.measuring import opened
 from alexconv.networks.persistent import LAYOUT, PRECISION
-from alexconv.networks.plan import NetworkPlan, as_stored, plan_network
+from alexconv.networks.plan import NetworkPlan, NetworkPoint, as_stored, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.stages import Stage, Values, convolution, linear, max_pooling
 from alexconv.networks.tables import Network
@@ -58,7 +58,7 @@ def image() -> Values:
 def planned(executor: HostExecutor, change: Change = as_it_is) -> NetworkPlan:
     """The network's plan on as many blocks as the executor's device holds, its kernel perhaps changed."""
     weights = stored_as(generated(small()), PRECISION)
-    plan = plan_network(executor, small(), weights, SCHEDULES["persistent"], 1, PRECISION)
+    plan = plan_network(executor, NetworkPoint(small(), 1, PRECISION, SCHEDULES["persistent"]), weights)
     assert plan.whole
     bound = replace(plan.whole.bound, rung=change(plan.whole.bound.rung))
     return replace(plan, whole=replace(plan.whole, bound=bound))

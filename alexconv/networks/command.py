@@ -17,9 +17,9 @@ from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.ladder import Ladder
 from alexconv.measuring.ahead import build_all
 from alexconv.measuring.watchdog import time_limit
-from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings
+from alexconv.networks.measuring import NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
-from alexconv.networks.plan import AUTO, MEASURED
+from alexconv.networks.plan import AUTO, MEASURED, NetworkPoint
 from alexconv.networks.schedules import ALL, BEST, SCHEDULES, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit

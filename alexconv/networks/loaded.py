@@ -13,7 +13,7 @@ from alexconv.errors import UsageError
 from alexconv.executors import AUTO, choose_executor
 from alexconv.executors.interface import Executor, Values
 from alexconv.networks.measuring import opened_network
-from alexconv.networks.plan import plan_network
+from alexconv.networks.plan import NetworkPoint, plan_network
 from alexconv.networks.schedules import BEST, SCHEDULES
 from alexconv.networks.tables import network_named
 from alexconv.networks.weights import Weights, as_array, from_state_dict, generated, stored_as
@@ -61,8 +61,8 @@ class LoadedNetwork:
         if self._open is None or self._open[0] != N:
             self.close()
             try:
-                schedule = SCHEDULES[BEST]
-                plan = plan_network(self._executor, self.network, self._weights, schedule, N, self._precision)
+                point = NetworkPoint(self.network, N, self._precision, SCHEDULES[BEST])
+                plan = plan_network(self._executor, point, self._weights)
             except DoesNotFit as reason:
                 raise UsageError(str(reason)) from None
             self._open = N, opened_network(self._executor, plan)

@@ -19,8 +19,7 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.measuring.runner import FAILURES, refuse_impossible, rounded, timed
 from alexconv.networks.checks import COMPARED, EndToEnd, StageError, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
-from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, Step, contenders, plan_network, with_rungs
-from alexconv.networks.schedules import Schedule
+from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, contenders, plan_network, with_rungs
 from alexconv.networks.stages import Values
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights, generated, images, stored_as
@@ -30,26 +29,6 @@ from alexconv.records import environment
 from alexconv.records.store import Record, digest
 
 PEER_ERROR = 4  # margin of a peer's scores: its stages are not checked apart
-
-
-@dataclass(frozen=True)
-class NetworkPoint:
-    """A network to run: ``rungs`` is a rung's name or ``auto``, of a peer its name; a peer's schedule is its graph."""
-
-    network: Network
-    N: int
-    precision: str
-    schedule: Schedule
-    rungs: str = AUTO
-
-    def axes(self) -> Record:
-        """The point as a record holds it."""
-        named = {"network": self.network.name, "schedule": self.schedule.name}
-        return {**named, "N": self.N, "precision": self.precision, "rungs": self.rungs}
-
-    def label(self) -> str:
-        """The point in a few words."""
-        return f"{self.network.name} N={self.N} {self.precision} {self.schedule.name} {self.rungs}"
 
 
 @dataclass(frozen=True)
@@ -87,17 +66,8 @@ class NetworkRunner:
 
     def plan(self, point: NetworkPoint) -> NetworkPlan:
         """The point's plan; raises DoesNotFit."""
-        return plan_network(
-            self.executor,
-            point.network,
-            self.weights(point.network, point.precision),
-            point.schedule,
-            point.N,
-            point.precision,
-            point.rungs,
-            self.settings.memory_budget,
-            self.ladder,
-        )
+        weights = self.weights(point.network, point.precision)
+        return plan_network(self.executor, point, weights, self.settings.memory_budget, self.ladder)
 
     def record(self, point: NetworkPoint) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""

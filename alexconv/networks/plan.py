@@ -25,6 +25,7 @@ from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, plan_on
 from alexconv.precisions import PRECISIONS
+from alexconv.records.store import Record
 from alexconv.tune import auto
 from alexconv.tune.estimate import estimate
 from alexconv.tune.measured import Request
@@ -33,6 +34,31 @@ AUTO, MEASURED = "auto", "measured"  # in place of a rung's name: the likeliest 
 CONTENDERS = 4  # of a stage, besides the variants of the linear kernel
 IMAGES = "images"  # the array of the first stage's input
 ALTERNATING = ("even", "odd")  # those of outputs
+
+
+@dataclass(frozen=True)
+class NetworkPoint:
+    """A network to run: ``rungs`` is a rung's name or ``auto``, of a peer its name; a peer's schedule is its graph."""
+
+    network: Network
+    N: int
+    precision: str
+    schedule: Schedule
+    rungs: str = AUTO
+
+    @property
+    def rung(self) -> str:
+        """The rung that is named, or ``auto``, with which ``measured`` begins."""
+        return AUTO if self.rungs == MEASURED else self.rungs
+
+    def axes(self) -> Record:
+        """The point as a record holds it."""
+        named = {"network": self.network.name, "schedule": self.schedule.name}
+        return {**named, "N": self.N, "precision": self.precision, "rungs": self.rungs}
+
+    def label(self) -> str:
+        """The point in a few words."""
+        return f"{self.network.name} N={self.N} {self.precision} {self.schedule.name} {self.rungs}"
 
 
 @dataclass(frozen=True)
@@ -129,34 +155,29 @@ class NetworkPlan:
 
 def plan_network(
     executor: Executor,
-    network: Network,
+    point: NetworkPoint,
     weights: Weights,
-    schedule: Schedule,
-    N: int,
-    precision: str,
-    word: str = AUTO,
     budget: int | None = None,
     ladder: Ladder = LADDER,
 ) -> NetworkPlan:
     """The plan of a network on an executor.
 
-    ``weights`` are rounded to the class's type.  ``word`` names a rung, which computes the stages that it takes, and
-    ``auto`` the others; or it is ``auto`` or ``measured``, which begins with the same.  Raises DoesNotFit where a stage
-    has no rung, or where the named one takes none.
+    ``weights`` are rounded to the class's type.  A rung that the point names computes the stages that it takes, and
+    ``auto`` the others.  Raises DoesNotFit where a stage has no rung, or where the named one takes none.
     """
-    word = AUTO if word == MEASURED else word
+    network, schedule, N, precision, word = point.network, point.schedule, point.N, point.precision, point.rung
     stages = schedule.stages(network.stages)
     available = executor.memory_budget() if budget is None else budget
     if schedule.persistent:
         if word != AUTO:
             raise DoesNotFit(f"the schedule {schedule.name} has a kernel of its own for all stages: no {word}")
         pairs = [(stage, weights[number]) for stage, number in stages]
-        return persistent_plan(executor, network, pairs, schedule, N, precision, available)
+        return persistent_plan(executor, point, pairs, available)
     layouts = [ladder.named[word].layout] if word != AUTO else auto.layouts_of(precision, ladder)
     candidates, reasons = [], []
     for layout in layouts:
         try:
-            bounds = [choose(executor, stage, N, precision, layout, word, ladder) for stage, _ in stages]
+            bounds = [choose(executor, stage, point, layout, ladder) for stage, _ in stages]
         except DoesNotFit as reason:
             reasons.append(str(reason))
             continue
@@ -172,24 +193,19 @@ def plan_network(
 
 
 def persistent_plan(
-    executor: Executor,
-    network: Network,
-    stages: Sequence[tuple[Stage, Parameters | None]],
-    schedule: Schedule,
-    N: int,
-    precision: str,
-    budget: float,
+    executor: Executor, point: NetworkPoint, stages: Sequence[tuple[Stage, Parameters | None]], budget: float
 ) -> NetworkPlan:
     """The plan of one kernel for all stages, with their parameters; raises DoesNotFit."""
-    bound = persistent.persistent([stage for stage, _ in stages], precision, N, executor.device)
+    bound = persistent.persistent([stage for stage, _ in stages], point.precision, point.N, executor.device)
     names = ["weights", "biases", *(array.name for array in bound.rung.scratch)]
     arrays = {"x": IMAGES, "y": ALTERNATING[0], **{name: name for name in names}}
-    whole = Step(Stage(network.name, bound.conv), bound, None, arrays)
+    whole = Step(Stage(point.network.name, bound.conv), bound, None, arrays)
     steps = [
         Step(stage, replace(bound, conv=stage.shape), given, {"x": "", "y": stage.name, "w": stage.name})
         for stage, given in stages
     ]
-    return NetworkPlan(network, schedule, precision, persistent.LAYOUT, N, tuple(steps), budget=budget, whole=whole)
+    network, schedule, precision = point.network, point.schedule, point.precision
+    return NetworkPlan(network, schedule, precision, persistent.LAYOUT, point.N, tuple(steps), budget, whole)
 
 
 def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung]) -> NetworkPlan:
@@ -239,18 +255,17 @@ def steps_of(
     return tuple(steps)
 
 
-def choose(
-    executor: Executor, stage: Stage, N: int, precision: str, layout: str, word: str, ladder: Ladder
-) -> BoundRung:
+def choose(executor: Executor, stage: Stage, point: NetworkPoint, layout: str, ladder: Ladder) -> BoundRung:
     """The rung of a stage; raises DoesNotFit where there is none."""
+    N, precision = point.N, point.precision
     own = STAGES.get((PRECISIONS[precision].dtype, layout), {})
     if not isinstance(stage, Product):
         if stage.kind not in own:
             raise DoesNotFit(f"no kernel of {stage.kind} in {PRECISIONS[precision].dtype} in the layout {layout}")
         return bound_to(own[stage.kind], stage, N, executor)
     linear = is_linear(stage)
-    if word != AUTO:
-        named = bound_to(ladder.named[word], stage, N, executor)
+    if point.rung != AUTO:
+        named = bound_to(ladder.named[point.rung], stage, N, executor)
         if not (executor.unsuited(named.rung) or named.refusal() or misfit(executor, named, N)):
             return named
     if linear and (N <= FEW_IMAGES or not executor.measures):

@@ -20,8 +20,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.networks.command import points_of
-from alexconv.networks.measuring import NetworkPoint
-from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, Step, plan_network
+from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, plan_network
 from alexconv.networks.schedules import is_linear
 from alexconv.planning.planner import DoesNotFit
 from alexconv.predict import model
@@ -109,9 +108,7 @@ def predicted_points(options: argparse.Namespace, ladder: Ladder, executor: Desc
 def planned(point: NetworkPoint, executor: Described, ladder: Ladder) -> NetworkPlan:
     """The point's plan, without weights; raises DoesNotFit, also where the batch is several pieces."""
     nothing = (None,) * len(point.network.stages)
-    plan = plan_network(
-        executor, point.network, nothing, point.schedule, point.N, point.precision, point.rungs, ladder=ladder
-    )
+    plan = plan_network(executor, point, nothing, ladder=ladder)
     if len(plan.pieces) > 1:
         raise DoesNotFit(f"{point.N} images are {len(plan.pieces)} pieces on {executor.device.name}: predict fewer")
     return plan

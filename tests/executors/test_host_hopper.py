@@ -19,7 +19,7 @@ from alexconv.shapes import Conv
 
 CONV = Conv(64, 5, 6, M=1, R=3, S=2)  # for the headers' macros; most kernels here do not use it
 WARP, GROUP = (32, 1, 1), (128, 1, 1)
-ROW, ATOM = 128, 1024  # bytes
+ROW = 128  # bytes
 
 
 def compiled(tmp_path, body, *entries, order=0, build="fast", **macros):

@@ -16,9 +16,9 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.networks import measuring
 from alexconv.networks.checks import checked_stages, exact_scores
-from alexconv.networks.measuring import NetworkPoint, NetworkRunner, NetworkSettings, opened
+from alexconv.networks.measuring import NetworkRunner, NetworkSettings, opened
 from alexconv.networks.peers import forward_of
-from alexconv.networks.plan import NetworkPlan, contenders, plan_network
+from alexconv.networks.plan import NetworkPlan, NetworkPoint, contenders, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.stages import MARGIN, convolution, linear, max_pooling, normalization, softmax
 from alexconv.networks.tables import NETWORKS, Network
@@ -53,7 +53,7 @@ def host() -> HostExecutor:
 
 def planned(host: HostExecutor, precision: str, N: int = 3, schedule: str = "dependent", **more: int) -> NetworkPlan:
     weights = stored_as(generated(small()), precision)
-    return plan_network(host, small(), weights, SCHEDULES[schedule], N, precision, **more)
+    return plan_network(host, NetworkPoint(small(), N, precision, SCHEDULES[schedule]), weights, **more)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -148,7 +148,7 @@ def test_a_network_is_loaded_with_a_state_dict(host):
     filters = [part.w for part in generated(network) if part]
     state = {f"{place}.weight": values for place, values in enumerate(filters)}
     loaded, x = networks.load("lenet-86-k7", state, backend="host"), images(network, 0, 2)
-    plan = plan_network(host, network, generated(network), SCHEDULES["dependent"], 2, "fp32")
+    plan = plan_network(host, NetworkPoint(network, 2, "fp32", SCHEDULES["dependent"]), generated(network))
     np.testing.assert_allclose(loaded(x), exact_scores(plan, x), atol=1e-5)
     with pytest.raises(ValueError, match=r"lenet-86-k7 takes images of 1 x 86 x 86, \[N\]\[C\]\[H\]\[W\], not"):
         loaded(x[:, :, 1:])

@@ -15,7 +15,7 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.problem import H200
 from alexconv.networks.checks import checked_stages
 from alexconv.networks.measuring import opened
-from alexconv.networks.plan import plan_network
+from alexconv.networks.plan import NetworkPoint, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.tables import NETWORKS
 from alexconv.planning.planner import DoesNotFit
@@ -110,4 +110,4 @@ def test_a_planted_hazard_is_found(hazard, tmp_path):
 def test_what_does_not_fit_is_one_line(name, N, precision, changes, message):
     executor, network = HostExecutor(device=replace(H200, **changes)), NETWORKS[name]
     with pytest.raises(DoesNotFit, match=message):
-        plan_network(executor, network, (None,) * len(network.stages), PERSISTENT, N, precision)
+        plan_network(executor, NetworkPoint(network, N, precision, PERSISTENT), (None,) * len(network.stages))

@@ -8,7 +8,7 @@ import stored_code
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import BIAS
-from alexconv.networks.measuring import NetworkPoint
+from alexconv.networks.plan import NetworkPoint
 from alexconv.networks.predicted import Described, network_record, planned, predict_stages
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.tables import NETWORKS
