@@ -10,6 +10,7 @@ PROGRAM = "time of a whole program that loads a framework and a model: no rung c
 ACCURACY = "docs/accuracy.md: accuracy of a digits model by precision; the study's model and images are not public"
 HOST_CALLS = "times of host calls: here allocation is separate and not timed; copies are in the figure"
 LISTING = "the study's own source; ours is on each rung's page"
+DATA_SHOWN = "the data that they show, of our kernels"
 ORGANISATION = "about the team or its files, not about a GPU"
 
 
@@ -85,9 +86,7 @@ def of_2018() -> Iterator[Item]:
         "12": "use of multiprocessors",
     }
     for numbers, shows in shown.items():
-        yield Item(
-            study, f"Fig. {numbers}", f"screenshots: {shows}", (counters,), "the data that they show, of our kernels"
-        )
+        yield Item(study, f"Fig. {numbers}", f"screenshots: {shows}", (counters,), DATA_SHOWN)
     yield Item(study, "Occupancy and divergence in the text", "per cent by kernel", (counters,))
     yield Item(
         study,
@@ -120,9 +119,7 @@ def of_2019() -> Iterator[Item]:
         "idea and technique of each rung",
     )
     yield Item(study, "Table 3, contributions", "line numbers, people", (), ORGANISATION)
-    yield Item(
-        study, "Milestones 1, 3, 4: pictures", "profilers", (counters,), "the data that they show, of our kernels"
-    )
+    yield Item(study, "Milestones 1, 3, 4: pictures", "profilers", (counters,), DATA_SHOWN)
     yield Item(
         study,
         "Milestone 1, lists",
@@ -152,10 +149,8 @@ def of_2023() -> Iterator[Item]:
         study, "Streams: Nsight Systems", "screenshots: copies and kernels overlap", ("lenet-86-k7-timeline", "overlap")
     )
     for name in ("Streams", "FP16", "Unrolling"):
-        note = "the data that they show, of our kernels"
-        yield Item(
-            study, f"{name}: Nsight Compute", "screenshots: use of multiprocessors and memory", (counters,), note
-        )
+        shown = "screenshots: use of multiprocessors and memory"
+        yield Item(study, f"{name}: Nsight Compute", shown, (counters,), DATA_SHOWN)
     yield Item(study, "Sweep of the unrolling", "factors 2, 3, 4", (times, "lenet-86-k7-ablations"))
     yield Item(study, "Listings", "source", (), LISTING)
 

@@ -16,14 +16,6 @@ from alexconv.precisions import PRECISIONS
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
 
 SHAPES = 500  # per precision
-TORCHS = {name: each.dtype for name, each in PRECISIONS.items()}
-
-
-@pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch")
-    module.backends.cudnn.conv.fp32_precision = "ieee"
-    return module
 
 
 @pytest.fixture
@@ -94,11 +86,11 @@ def case(torch, precision, number):
         max(1, size - sum(zeros)) + int(random.integers(0, 20))
         for size, zeros in ((rows, padding[:2]), (columns, padding[2:]))
     )
-    x = uniform(torch, (int(random.integers(1, 5)), C, H, W), TORCHS[precision], number)
+    x = uniform(torch, (int(random.integers(1, 5)), C, H, W), PRECISIONS[precision].dtype, number)
     if random.integers(0, 2):
         x = x.contiguous(memory_format=torch.channels_last)
-    w = uniform(torch, (M, C // groups, R, S), TORCHS[precision], number + 1)
-    bias = uniform(torch, (M,), TORCHS[precision], number + 2) if random.integers(0, 2) else None
+    w = uniform(torch, (M, C // groups, R, S), PRECISIONS[precision].dtype, number + 1)
+    bias = uniform(torch, (M,), PRECISIONS[precision].dtype, number + 2) if random.integers(0, 2) else None
     stride = tuple(int(size) for size in random.integers(1, 4, 2))
     relu = bool(random.integers(0, 2))
     return x, w, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}, relu
@@ -110,7 +102,7 @@ def test_residuals_and_slices_of_channels(torch, waiting, monkeypatch, precision
     """Channels 32 to 96 of 160, with a residual that lies as they do and one that does not, in each order of memory."""
     if alone:
         monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
-    shape, filters, dtype = (3, 64, 14, 14), (64, 64, 3, 3), TORCHS[precision]
+    shape, filters, dtype = (3, 64, 14, 14), (64, 64, 3, 3), PRECISIONS[precision].dtype
     x, w, bias = (uniform(torch, size, dtype, 11) for size in (shape, filters, filters[:1]))
     whole = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), padding=1)
     for kind in (torch.contiguous_format, torch.channels_last):
@@ -161,7 +153,9 @@ def test_random_layers_with_every_feature(torch, precision, monkeypatch):
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 def test_rungs_get_padding_bias_and_relu(torch, waiting, precision):
     for number, (shape, filters) in enumerate([((1, 64, 13, 13), (96, 64, 3, 3)), ((40, 32, 17, 17), (64, 32, 3, 3))]):
-        x, w, bias = (uniform(torch, size, TORCHS[precision], number + 7) for size in (shape, filters, filters[:1]))
+        x, w, bias = (
+            uniform(torch, size, PRECISIONS[precision].dtype, number + 7) for size in (shape, filters, filters[:1])
+        )
         for kind in (torch.contiguous_format, torch.channels_last):
             x = x.contiguous(memory_format=kind)
             layer = alexconv.Conv2d(w, padding=(1, 2), precision=precision, bias=bias, activation="relu")
@@ -176,10 +170,10 @@ def test_rungs_get_padding_bias_and_relu(torch, waiting, precision):
 @pytest.mark.parametrize("images", [1, 40])
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "channels_last"])
 def test_a_captured_call_reads_its_inputs_current_values(torch, waiting, precision, images, last):
-    x = uniform(torch, (images, 64, 17, 17), TORCHS[precision])
+    x = uniform(torch, (images, 64, 17, 17), PRECISIONS[precision].dtype)
     if last:
         x = x.contiguous(memory_format=torch.channels_last)
-    w, other = (uniform(torch, (96, 64, 3, 3), TORCHS[precision], seed) for seed in (1, 2))
+    w, other = (uniform(torch, (96, 64, 3, 3), PRECISIONS[precision].dtype, seed) for seed in (1, 2))
     layer = alexconv.Conv2d(w, padding=1, precision=precision)
     layer(x), alexconv.conv2d(x, other, 1, 1, precision)
     graph, tolerance = torch.cuda.CUDAGraph(), PRECISIONS[precision].tolerance(w[0].numel())
@@ -188,8 +182,8 @@ def test_a_captured_call_reads_its_inputs_current_values(torch, waiting, precisi
         third = layer(x)
     del layer
     for seed in range(3, 6):
-        x.copy_(uniform(torch, x.shape, TORCHS[precision], seed))
-        other.copy_(uniform(torch, other.shape, TORCHS[precision], -seed % 97))
+        x.copy_(uniform(torch, x.shape, PRECISIONS[precision].dtype, seed))
+        other.copy_(uniform(torch, other.shape, PRECISIONS[precision].dtype, -seed % 97))
         graph.replay()
         for y, filters in ((first, w), (second, other), (third, w)):
             assert scaled_error(torch, y, x, filters, padding=(1,) * 4) <= tolerance

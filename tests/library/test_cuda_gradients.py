@@ -28,13 +28,6 @@ each_precision = pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 N = 6
 
 
-@pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch")
-    module.backends.cudnn.conv.fp32_precision = "ieee"
-    return module
-
-
 def arguments(conv):
     """conv2d's arguments for a layer."""
     return {"stride": conv.strides, "padding": conv.padding, "dilation": conv.dilation, "groups": conv.groups}

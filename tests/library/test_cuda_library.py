@@ -29,14 +29,6 @@ SHAPES = 300  # per precision, all different
 WIDE = 24  # of the random planes
 CHANNELS = (1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 72, 128)
 FILTERS = (1, 2, 7, 8, 12, 31, 32, 64, 96, 100, 130)
-TORCHS = {name: each.dtype for name, each in PRECISIONS.items()}
-
-
-@pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch")
-    module.backends.cudnn.conv.fp32_precision = "ieee"
-    return module
 
 
 def shape(precision, number):
@@ -94,7 +86,7 @@ def test_random_shapes_match_torch(torch, compiled, precision):
     wrong = []
     for number in range(SHAPES):
         x, w, stride, padding, last = shape(precision, number)
-        x, w = (torch.from_numpy(values).cuda().to(getattr(torch, TORCHS[precision])) for values in (x, w))
+        x, w = (torch.from_numpy(values).cuda().to(getattr(torch, PRECISIONS[precision].dtype)) for values in (x, w))
         if last:
             x = x.contiguous(memory_format=torch.channels_last)
         y = alexconv.conv2d(x, w, stride, padding, precision)
@@ -122,7 +114,7 @@ def is_right(torch, y, x, w, padding, precision):
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 def test_arrays_in_place_are_not_copied(torch, pair, precision, monkeypatch):
-    x, w = (values.to(getattr(torch, TORCHS[precision])) for values in pair)
+    x, w = (values.to(getattr(torch, PRECISIONS[precision].dtype)) for values in pair)
     if precision == "fp16":
         x = x.contiguous(memory_format=torch.channels_last)
     device = devices.gpu(0)
