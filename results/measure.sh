@@ -7,7 +7,7 @@
 #   part-2   8 files, 4 min  counters, with references of large batches on the CPU; microbenchmarks
 #   part-3   8 files, 7 min  batch sizes, the frontier with cuDNN, under load, on other data
 #   part-4   8 files, 3 min  the LeNet-style studies
-#   part-5   7 files, 8 min  gradients and cuDNN's; training steps, networks that train
+#   part-5   8 files, 8 min  gradients and cuDNN's; training steps, networks that train
 #   part-6   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
 #   part-7   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
 #   part-8   4 files, 7 min  whole networks, grouped layers, layers bound by memory
@@ -21,7 +21,7 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, sanitizers,
+# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, patched_more, sanitizers,
 # frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
@@ -48,7 +48,7 @@ declare -A parts=(
 )
 default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10"
 others="references counters lenet_counters hard accuracy ${parts[short]} again cluster host tune_10000"
-others+=" sanitizers frontier_sanitizers more_sanitizers"
+others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
 stages=""
 for what in ${STAGES:-$default}; do stages+=" ${parts[$what]:-$what}"; done
@@ -233,10 +233,10 @@ gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch si
     stage "gradients/$name" --layers 1 --N 128 --rungs "$first" --peers "$cudnn" "${timed[@]}"
     stage "gradients/$name" --layers 1,3 --N 128 --rungs dgrad-phases,dgrad-direct,dgrad-scatter "${timed[@]}"
     local others="gradients/others/$name"
-    local shared=wgrad-wgmma-half,wgrad-wgmma-scaled
-    stage "$others" --layers 1-5 --N 1,32 --rungs "$shared,wgrad-wgmma-half-blocked,wgrad-wgmma-split" "${timed[@]}"
+    local shared=wgrad-wgmma-half,wgrad-wgmma-scaled,wgrad-wgmma-half-blocked
+    stage "$others" --layers 2-5 --N 1,32 --rungs wgrad-wgmma-split "${timed[@]}"
     stage "$others" --layers 3,4 --N 1,32 --rungs wgrad-wgmma-half --peers torch-nhwc-fp16 "${timed[@]}"
-    stage "$others" --layers 1-5 --N 1,32,128 --rungs "$shared,wgrad-wgmma-half-blocked" --set CLUSTER=1,2 "${timed[@]}"
+    stage "$others-clusters" --layers 1-5 --N 1,32,128 --rungs "$shared" --set CLUSTER=1,2 "${timed[@]}"
     stage "$others" --layers 2-5 --N 128 --rungs wgrad-wgmma-split --set CLUSTER=2 "${timed[@]}"
     stage "$others" --layers 3 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=32 --set STAGES=4,6,8 "${timed[@]}"
     stage "$others" --layers 3,4 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=128 --set STAGES=2 "${timed[@]}"
@@ -318,6 +318,16 @@ patched() {  # networks of torchvision through patch(fuse=True), torch and torch
     done
     points "patched/$name" "$bench" --networks resnet18,resnet50,mobilenet_v2,convnext_tiny,efficientnet_b0 \
         --precision fp16 --N 32 --seconds 40 --contenders inductor-nhwc
+}
+
+patched_more() {  # the other classes and batch sizes, for ten minutes
+    local bench="$here/scripts/measure/network_bench.py" layouts of
+    for of in "tf32 1 80" "tf32 128 100" "fp16 128 60" "fp32 1 90" "fp32 32 90" "fp32 128 150"; do
+        set -- $of
+        layouts=alexconv-nhwc,torch-nhwc
+        [[ $1 == fp32 ]] && layouts=alexconv-nchw,torch-nchw,torch-nhwc
+        points "patched/$name-2" "$bench" --precision "$1" --N "$2" --seconds "$3" --contenders "$layouts"
+    done
 }
 
 short_ladder() {  # every rung on another card, and its ceilings
