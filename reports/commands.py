@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def picture(file: Path) -> str:
     records = read([file])
     points = records.latest()
     shown = StringIO()
-    matrix.show(Console(file=shown, width=matrix.WIDEST, force_terminal=True, highlight=False), points)
-    console = Console(record=True, width=matrix.WIDEST, file=StringIO(), legacy_windows=False)
+    terminal = partial(Console, width=matrix.WIDEST, color_system="standard", no_color=False, _environ={})
+    matrix.show(terminal(file=shown, force_terminal=True, highlight=False), points)
+    console = terminal(file=StringIO(), record=True, legacy_windows=False)
     command = records.headers[points[-1]["run"]]["command"]
     for line in f"$ {command}\n{shown.getvalue()}".splitlines():
         console.print(Text.from_ansi(line))

@@ -76,6 +76,7 @@ class Position(ProgressColumn):
 class Progress:
     """One live line with the time left on a terminal; elsewhere a plain line every few seconds.  On standard error.
 
+    On a terminal that moves no cursor (``TERM=dumb``) there are plain lines, too.
     A failed point gets its own line; with ``verbose``, every point does.  With ``costs``, estimated seconds of each
     point in their order, the time left follows from the costs of what is done and of what is not.
     """
@@ -83,7 +84,8 @@ class Progress:
     def __init__(self, total: int, *, verbose: bool = False, costs: Sequence[float] = ()) -> None:
         self.console = console(stderr=True)
         columns = (BarColumn(BAR_WIDTH, table_column=Column(min_width=BAR_WIDTH)), Position())
-        self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        drawn = self.console.is_terminal and not self.console.is_dumb_terminal
+        self._bar = Bar(*columns, console=self.console, transient=True, disable=not drawn)
         self._costs, self._begun = list(costs), monotonic()
         self._task = self._bar.add_task("", total=total, estimate=self._seconds_left if costs else None)
         self._total, self._done, self._verbose = total, 0, verbose

@@ -221,6 +221,17 @@ def test_progress_off_a_terminal_has_occasional_lines_and_one_per_failure(monkey
     assert len(lines) == 4
 
 
+def test_progress_on_a_terminal_that_moves_no_cursor_has_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    now, plain = [0.0], Console(width=80, file=StringIO(), force_terminal=True, legacy_windows=False)
+    monkeypatch.setattr("alexconv.cli.display.monotonic", lambda: now[0])
+    monkeypatch.setattr("alexconv.cli.display.console", lambda stderr: plain)
+    with Progress(2) as progress:
+        now[0] += 100.0
+        progress.start("point 0")
+    assert "[0/2] point 0" in plain.file.getvalue()
+
+
 def test_verbose_progress_has_a_line_for_each_point(capsys):
     with Progress(2, verbose=True) as progress:
         progress.finish(made_up(1))
@@ -231,11 +242,14 @@ def test_verbose_progress_has_a_line_for_each_point(capsys):
 
 
 def test_progress_on_a_terminal_is_one_line_with_the_time_left(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     wide = Console(width=80, file=StringIO(), force_terminal=True, legacy_windows=False)
     monkeypatch.setattr("alexconv.cli.display.console", lambda stderr: wide)
     with Progress(2) as progress:
         progress.start("alexnet layer 2 N=128 direct-filter-one-thread [COALESCED=0] managed-prefetch")
-        while "alexnet layer 2" not in wide.file.getvalue():  # the line is drawn ten times a second
+        for _ in range(3000):  # the line is drawn ten times a second
+            if "alexnet layer 2" in wide.file.getvalue():
+                break
             sleep(0.01)
         progress.finish(made_up(1))
         progress.finish(made_up(2, status="wrong", reason="far off"))
