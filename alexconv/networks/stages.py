@@ -11,8 +11,8 @@ fp16 adds ``2^-11`` of the output, and ``2^-25`` below fp16's normal numbers.
 * Max pooling: none; outputs are inputs, and must be equal.
 * Normalization, ``x / s^(3/4)`` with ``s = k + alpha sum x^2`` over n channels: all terms are positive, so s has n + 1
   roundings of squares and additions, and three more of alpha, its product and k; the power multiplies their relative
-  error by 3/4; two square roots, their product and the division add 1 + 1/2 + 1 + 1 (the inner root's error halves in
-  the outer one): ``(3/4 (n + 4) + 7/2) u``.
+  error by 3/4; two square roots, their product, its reciprocal and the product with x add 1 + 1/2 + 1 + 1 + 1 (the
+  inner root's error halves in the outer one): ``(3/4 (n + 4) + 9/2) u``.
 * Softmax, ``exp(x - m) / sum``: a difference d has the error ``d u``, which the exponential makes relative; the
   exponential itself has 2 ulp, so ``e = (d + 4) u``; the sum has the mean of these, weighted by its terms, and a
   rounding for each of its additions; the division adds one.

@@ -2,16 +2,16 @@
 //
 // Technique: one thread for some neighbouring channels of an output pixel, by 16-byte vectors where channels are
 // innermost.
-// Read next: stages/pooling.cuh, then stages/linear.cu.
+// Read next: stages/channels.cuh, then stages/linear.cu.
 // Run: alexconv run --network alexnet-2012 --N 1
 //
 // Windows of 3 x 3 with a stride of 2 read every input up to four times; the caches serve all but the first.  Values
-// that were normalized as the pooling loads them, to spare the normalized plane, were so up to nine times: together
+// that were normalized as the pooling loads them, to spare the normalized plane, were so up to four times: together
 // slower by two thirds than apart (H100, AlexNet of 2012, N = 128).
 //
 // A block computes THREADS chunks of channels, a thread one of them.
 #include "../arch/dependent_launch.cuh"
-#include "pooling.cuh"
+#include "channels.cuh"
 
 constexpr int THREADS = 256;
 
@@ -27,9 +27,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Part part = part_of<E * F>(thread);
     const int e = part.pixel / F, f = part.pixel % F;
     float largest[CHUNK];
-    largest_part(e, f, largest, [&](int row, int column, float* values) {
-        load_part<H, W>(x, part.n, part.first, row, column, values);
-    });
+    load_part<H, W>(x, part.n, part.first, e * U, f * U, largest);
+#pragma unroll
+    for (int tap = 1; tap < R * S; ++tap) {
+        float values[CHUNK];
+        load_part<H, W>(x, part.n, part.first, e * U + tap / S, f * U + tap % S, values);
+#pragma unroll
+        for (int i = 0; i < CHUNK; ++i) largest[i] = larger(largest[i], values[i]);
+    }
     store_part<E, F>(largest, y, part.n, part.first, e, f);
 }
 
