@@ -21,8 +21,8 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, patched_more, sanitizers,
-# frontier_sanitizers, more_sanitizers.
+# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, patched_more,
+# sanitizers, frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
 # cudnn-frontend, peers also triton, tune optuna, accuracy scikit-learn, counters ncu, and the sanitizers
@@ -310,24 +310,27 @@ dynamic() {  # builds for every shape beside builds for one, and first calls
         --parts first --out
 }
 
-patched() {  # networks of torchvision through patch(fuse=True), torch and torch.compile
-    local bench="$here/scripts/measure/network_bench.py" of
-    for of in "fp16 32 60" "tf32 32 30" "fp16 1 20"; do
+networks_of() {  # networks_of FILE "CLASS N SECONDS"...: patched networks and torch's, in the layouts of the class
+    local file=$1 layouts of
+    shift
+    for of in "$@"; do
         set -- $of
-        points "patched/$name" "$bench" --precision "$1" --N "$2" --seconds "$3" --contenders alexconv-nhwc,torch-nhwc
+        layouts=alexconv-nhwc,torch-nhwc
+        [[ $1 == fp32 ]] && layouts=alexconv-nchw,torch-nchw,torch-nhwc
+        points "$file" "$here/scripts/measure/network_bench.py" --precision "$1" --N "$2" --seconds "$3" \
+            --contenders "$layouts"
     done
-    points "patched/$name" "$bench" --networks resnet18,resnet50,mobilenet_v2,convnext_tiny,efficientnet_b0 \
+}
+
+patched() {  # networks of torchvision through patch(fuse=True), torch and torch.compile
+    networks_of "patched/$name" "fp16 32 60" "tf32 32 30" "fp16 1 20"
+    points "patched/$name" "$here/scripts/measure/network_bench.py" \
+        --networks resnet18,resnet50,mobilenet_v2,convnext_tiny,efficientnet_b0 \
         --precision fp16 --N 32 --seconds 40 --contenders inductor-nhwc
 }
 
 patched_more() {  # the other classes and batch sizes, for ten minutes
-    local bench="$here/scripts/measure/network_bench.py" layouts of
-    for of in "tf32 1 80" "tf32 128 100" "fp16 128 60" "fp32 1 90" "fp32 32 90" "fp32 128 150"; do
-        set -- $of
-        layouts=alexconv-nhwc,torch-nhwc
-        [[ $1 == fp32 ]] && layouts=alexconv-nchw,torch-nchw,torch-nhwc
-        points "patched/$name-2" "$bench" --precision "$1" --N "$2" --seconds "$3" --contenders "$layouts"
-    done
+    networks_of "patched/$name-2" "tf32 1 80" "tf32 128 100" "fp16 128 60" "fp32 1 90" "fp32 32 90" "fp32 128 150"
 }
 
 short_ladder() {  # every rung on another card, and its ceilings

@@ -6,13 +6,7 @@ from types import MappingProxyType
 
 from alexconv.errors import UsageError
 from alexconv.networks.persistent import misfit
-from alexconv.networks.stages import (
-    BiasReLU,
-    MaxPooling,
-    PooledProduct,
-    Product,
-    Stage,
-)
+from alexconv.networks.stages import BiasReLU, MaxPooling, PooledProduct, Product, Stage
 from alexconv.shapes import Conv
 
 FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
@@ -22,9 +16,8 @@ FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take t
 class Schedule:
     """A way to launch the stages.
 
-    ``epilogue``: bias and ReLU in the product's epilogue;
-    ``waits``: the host waits after each stage; ``graph``: one CUDA graph; ``dependent``: stages are programmatic
-    dependent launches; ``persistent``: one kernel for all stages.
+    ``epilogue``: bias and ReLU in the product's epilogue; ``waits``: the host waits after each stage; ``graph``: one
+    CUDA graph; ``dependent``: stages are programmatic dependent launches; ``persistent``: one kernel for all stages.
     """
 
     name: str

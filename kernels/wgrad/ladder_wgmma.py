@@ -136,11 +136,11 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
         return max(min(STAGES), min(fitting, MOST_STAGES))
 
     def cluster(p: Problem) -> int:
+        if terms > 1 or p["TILE_FILTERS"] % (2 * PLANE_VALUES):
+            return 1
         alone, paired = (tiles(p.having(CLUSTER=blocks), in_place) for blocks in (1, 2))
         stages_of_block = alone * ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) / p.device.multiprocessors
-        shared = terms == 1 and p["TILE_FILTERS"] % (2 * PLANE_VALUES) == 0
-        worth = stages_of_block >= LEAST_SHARED and 2 * paired <= MOST_PADDED * alone
-        return 2 if shared and worth else 1
+        return 2 if stages_of_block >= LEAST_SHARED and 2 * paired <= MOST_PADDED * alone else 1
 
     return (
         Constant("TILE_FILTERS", "filters of a tile, 64 for each consumer", filters, choices=(64, 128, 192)),
