@@ -270,6 +270,7 @@ whole_networks() {  # schedules of networks and torch's and cuDNN's, with energy
         --peers "$torch" "${timed[@]}"
     stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp16 --schedule dependent --N 1,32,128 --verbose \
         --peers "$torch" "${timed[@]}"
+    stage "$file" --network alexnet-2012 --precision fp16 --schedule epilogue --N 1,32,128 --verbose "${timed[@]}"
     stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 1 --peers torch-compile \
         "${timed[@]}"
     stage "$file-checks" --network alexnet-2012 --precision fp32,tf32,fp16 --N 1,32 --verify-only

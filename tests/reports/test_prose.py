@@ -296,8 +296,8 @@ def whole_networks() -> dict[str, list[float]]:
         (record,) = (line for line in recorded if wanted.items() <= line["axes"].items())
         return 1e3 * summarize(record["samples"][figure]).median
 
-    def apart(schedule: str, N: int) -> float:
-        return us("h100-4", network="alexnet-2012", schedule=schedule, N=N)
+    def apart(schedule: str, N: int, name: str = "h100-4") -> float:
+        return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
     (begins,) = (line["timeline"] for line in lines("h100-4-networks-whole.jsonl", "network") if "timeline" in line)
     return {
@@ -305,6 +305,8 @@ def whole_networks() -> dict[str, list[float]]:
             *(apart(schedule, 1) for schedule in ("fused", "epilogue")),
             *(apart(schedule, 128) for schedule in ("fused", "epilogue")),
         ],
+        "takes # µs and # µs without it": [apart("dependent", N, "h100-5") for N in (1, 128)],
+        "so `epilogue` takes # µs and # µs": [apart("epilogue", N, "h100-5") for N in (1, 128)],
         "First it took # µs": [us("h100-3", schedule="persistent")],
         "and took # µs, on another card": [us("h100-4", schedule="persistent")],
         "the linear layers now take # µs": [begins[8] - begins[5]],
