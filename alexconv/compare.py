@@ -16,6 +16,10 @@ show: two runs of the same program on the same GPU differ.
 Where A and B are of different cards, points match whose constants are the
 defaults of their card, whatever their values, and those with the same changed
 ones.
+
+It also says whether outputs have the same bits in both, where both records have
+their digests (timed on a GPU, from the same inputs, by a rung whose sums have a
+fixed order).
 """
 
 import argparse
@@ -29,7 +33,7 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
 from alexconv.own.folders import add_own, ladder_of
-from alexconv.records.comparisons import MARGIN, SLOWER, VERDICTS, compare, devices_of, timed
+from alexconv.records.comparisons import MARGIN, SLOWER, VERDICTS, Comparison, compare, devices_of, timed
 from alexconv.records.faults import fault_of
 from alexconv.records.labels import device_name
 from alexconv.records.statistics import Ratio, faster, faster_between
@@ -53,6 +57,17 @@ def devices(records: Records) -> str:
     """The names of the devices in a file."""
     names = [device_name(header) for header in devices_of(records) if header.get("name") or header.get("backend")]
     return ", ".join(dict.fromkeys(names)) or "an unnamed device"
+
+
+def bits_of(comparisons: Sequence[Comparison]) -> str:
+    """How many points have the same output bits in both files, and which have others."""
+    others = [item.label for item in comparisons if item.same_bits is False]
+    known = sum(item.same_bits is not None for item in comparisons)
+    if not known:
+        return "bits of outputs: no common point has digests of outputs from the same inputs in both"
+    return f"bits of outputs: the same in {known - len(others)} of {known} points" + "".join(
+        f"\n  differ: {label}" for label in others
+    )
 
 
 @exits_cleanly
@@ -92,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{options.figure} time of B over A, {devices(after)} over {devices(before)}: {summary}")
     common = len(comparisons)
     print(f"{common} common points with times; {ours - common} only in A, {theirs - common} only in B")
+    print(bits_of(comparisons))
     if options.out:
         pages = import_module("alexconv.reports.side_by_side")  # by its name: nothing else here needs the reports
         files = (options.before, before), (options.after, after)

@@ -25,6 +25,7 @@ class Comparison:
     point: Record  # its axes
     before: Sequence[float]  # samples in ms
     after: Sequence[float]
+    same_bits: bool | None  # of the outputs; None unless both records have their digests, and of the same inputs
 
 
 def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> tuple[str, float, float, float]:
@@ -58,8 +59,24 @@ def compare(
                 verdict = UNCLEAR
             changed = changed_today(record["point"], ladder) if of_one_card else changed_in(record)
             label = label_of(record["point"], changed)
-            comparisons.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
+            bits = same_bits(old, record)
+            comparisons.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples, bits))
     return comparisons
+
+
+def same_bits(before: Record, after: Record) -> bool | None:
+    """Whether two records' outputs have the same bits; None where a digest is missing or the inputs differ."""
+    first, second = (record["audit"]["digests"] if digested(record) else {} for record in (before, after))
+    if not first or not second or first["inputs"] != second["inputs"]:
+        return None
+    return bool(first["outputs"] == second["outputs"])
+
+
+def digested(record: Record) -> bool:
+    """Whether a record has digests of its outputs and of the inputs that they are of."""
+    audit = record.get("audit")
+    digests = audit.get("digests") if isinstance(audit, dict) else None
+    return isinstance(digests, dict) and digests.keys() >= {"inputs", "outputs"}
 
 
 def matched(record: Record, of_one_card: bool) -> str:

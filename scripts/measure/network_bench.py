@@ -116,9 +116,9 @@ class Bench:
     def built(self, point: Point, contender: str) -> tuple[Any, Any, Record]:
         """A contender's model, its input, and facts about it."""
         torch, (side, layout) = self.torch, contender.split("-")
-        settings = torch.backends.cudnn.conv, torch.backends.cuda.matmul
-        for setting in settings:
-            setting.fp32_precision = FP32_PRECISION[point.precision]
+        tf32 = FP32_PRECISION[point.precision] == "tf32"
+        torch.backends.cudnn.allow_tf32 = tf32  # by the former switches: max-autotune reads them and refuses a mixture
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
         memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
         dtype = getattr(torch, DTYPES[point.precision])
         model = copy.deepcopy(self.network(point.network)).to(dtype=dtype, memory_format=memory)

@@ -205,6 +205,26 @@ def timed(launch: Launch, *, exact: bool = True) -> tuple[dict, list[str]]:
     return samples, faults
 
 
+def test_digests_are_of_the_outputs_bits_and_of_the_inputs():
+    def digests(launch: Launch, *, changed: bool = False, exact: bool = True) -> dict[str, str] | None:
+        device = Device(launch)
+        device.x[0] += changed
+        device.launch()
+        audit = Audit(device, IMAGES, exact=exact, random=Random(3))
+        audit.before_sample()
+        return audit.finish().get("digests")
+
+    def last_bit(device: Device) -> None:
+        honest(device)
+        device.y[0, 0] = np.nextafter(device.y[0, 0], np.float32(np.inf))
+
+    first = digests(honest)
+    assert digests(honest) == first
+    assert digests(last_bit) == {**first, "outputs": digests(last_bit)["outputs"]} != first
+    assert digests(honest, changed=True)["inputs"] != first["inputs"]
+    assert digests(honest, exact=False) is None
+
+
 @pytest.mark.parametrize("odd", [True, False], ids=["odd", "with a bias"])
 def test_inputs_change_their_sign_only_where_outputs_do(odd):
     def with_bias(device: Device) -> None:

@@ -70,6 +70,34 @@ def test_a_line_per_common_point_and_a_summary(files: tuple[Path, Path], capsys:
     assert lines[4] == "3 common points with times; 1 only in A, 1 only in B"
 
 
+def test_bits_of_outputs_are_compared_where_both_have_digests_of_the_same_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def digested(rung: str, inputs: str, outputs: str) -> dict[str, object]:
+        digests = {"inputs": inputs, "outputs": outputs}
+        return record("alexnet", 1, 32, rung) | {"audit": {"samples": 9, "differing": 0, "digests": digests}}
+
+    names = ("direct", "direct-register", "channels", "igemm")
+    before = [digested(name, "1f", "2e") for name in names]
+    after = [
+        digested(names[0], "1f", "2e"),
+        digested(names[1], "1f", "3d"),
+        digested(names[2], "4c", "3d"),  # another seed
+        record("alexnet", 1, 32, names[3]) | {"audit": {"digests": ["1f", "2e"]}},
+    ]
+    files = [str(write(tmp_path / f"{name}.jsonl", of)) for name, of in (("a", before), ("b", after))]
+    assert main(files) == 0
+    *_, summary, other = capsys.readouterr().out.splitlines()
+    assert summary == "bits of outputs: the same in 1 of 2 points"
+    assert other.startswith("  differ: ")
+    assert "direct-register" in other
+
+
+def test_no_bits_are_compared_without_digests(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(file) for file in files]) == 0
+    assert "bits of outputs: no common point has digests" in capsys.readouterr().out
+
+
 def test_fail_on_slower(files: tuple[Path, Path]) -> None:
     before, after = map(str, files)
     assert main([before, after, "--fail-on-slower"]) == 1

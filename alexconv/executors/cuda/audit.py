@@ -7,9 +7,11 @@ zero is symmetric.  A bias or an activation is not, so the inputs of layers that
 sample a hash over the bits of each image's outputs is compared.  Where bits differ, which a different order of
 summation may explain, the outputs are checked against the reference again, with the signs restored.
 
-At the end inputs, filters and prepared arrays must be unchanged, bit for bit.
+At the end inputs, filters and prepared arrays must be unchanged, bit for bit.  The record has digests of the inputs and
+of the checked outputs, by which runs, and cards, can be compared.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
@@ -93,7 +95,10 @@ class Audit:
         self._negate(np.flatnonzero(self.negated).tolist())
         if (self.watched.input_sums(self.negated) != self._inputs).any():
             raise Untrusted("its launches changed x, w or an array prepared from w")
-        return {"samples": self.samples, "differing": self.differing}
+        facts: Record = {"samples": self.samples, "differing": self.differing}
+        if self.exact:
+            facts["digests"] = {"inputs": digest_of(self._inputs[: self.images]), "outputs": digest_of(self._checked)}
+        return facts
 
     def _negate(self, images: Sequence[int]) -> None:
         self.watched.negate(images)
@@ -104,3 +109,8 @@ class Audit:
         turned = np.broadcast_to(self.negated[(slice(None), *[None] * (y.ndim - 1))], y.shape)
         each_block(lambda block: np.negative(y[block], out=y[block], where=turned[block]), y, CHECKED_BYTES)
         self.suspects.append(Suspect(when, y))
+
+
+def digest_of(sums: Sums) -> str:
+    """A short digest of arrays' hashes."""
+    return hashlib.blake2b(sums.tobytes(), digest_size=8).hexdigest()
