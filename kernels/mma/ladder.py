@@ -35,7 +35,8 @@ USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input 
 COPIED = 22e3  # bytes per microsecond that a block copies to shared memory
 BLOCK, SPLIT = 4.0, 1.5  # microseconds of a block besides its taps; of adding split-K slices
 ANOTHER = 0.7  # of a block's time that each wave of blocks but the first takes: they overlap
-FAINT = 8.0  # how much longer a block takes with one channel of floats in hi and lo terms: many pixels are too faint
+# How much longer a block takes with one channel of scaled floats, by their terms: some pixels are too faint, or many.
+FAINT = {1: 3.0, 2: 8.0}
 WAVE = 2.0  # least microseconds of a wave of blocks
 
 
@@ -235,8 +236,8 @@ class Tile:
         at_full_rate = waves * pixels * p["TILE_FILTERS"] * taps / (self.full * reuse) / CLOCK
         copied = channels * self.input_rows(conv, pixels) * conv.padded[1] * value
         alone = (BLOCK + taps * self.tap + copied / COPIED) * (1 + ANOTHER * (waves - 1))
-        if channels == 1 and self.terms > 1:
-            alone *= FAINT
+        if channels == 1 and self.scaled:
+            alone *= FAINT[self.terms]
         return max(alone, at_full_rate, waves * WAVE) + (SPLIT if splits > 1 else 0)
 
     def fragments(self, p: Problem) -> tuple[int, ...]:

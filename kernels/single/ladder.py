@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
 from alexconv.kernels.geometry import (
@@ -49,7 +49,6 @@ def outputs_block(p: Problem) -> Dims:
 MOST_TAPS = 320  # of a filter of few channels
 FEW_FILTERS, FEW_COLUMNS, ROW_THREADS = 64, 32, 32  # of a block; threads of a row
 FEW_PITCH = FEW_FILTERS + 4  # floats from a tap's filters to the next
-FEW_TAP = 0.15  # microseconds per tap of a block
 TILE_ROWS = Constant("TILE_ROWS", "rows of a block's outputs, a warp each", lambda p: 8, choices=(4, 8, 16))
 
 
@@ -79,15 +78,19 @@ def refuses_many(p: Problem) -> str | None:
     return beyond_shared(p.device, "filters and window need", few_bytes(p))
 
 
-def few(rate: float, value: int) -> Time:
-    """The time of a rung for few channels: multiply-adds per cycle of a multiprocessor, bytes of a value."""
+def few(rate: float, output: float, value: int, filters: int, fixed: float = 0.0) -> Time:
+    """The time of a rung for few channels.
+
+    ``rate``: multiply-adds per cycle of a multiprocessor.  ``output``: cycles for an output besides.  ``value``: bytes.
+    ``filters``: of these, all or none of a block's are computed.
+    """
 
     def busy(p: Problem) -> float:
-        columns, filters = round_up(p.conv.F, FEW_COLUMNS), round_up(p.conv.M, FEW_FILTERS)
-        products = p.N * p.conv.E * columns * filters * p.conv.K
-        return max(products / (rate * p.device.multiprocessors * CLOCK), FEW_TAP * p.conv.K)
+        blocks = prod(few_grid(p)) / p.device.multiprocessors
+        outputs = p["TILE_ROWS"] * FEW_COLUMNS * min(round_up(p.conv.M, filters), FEW_FILTERS)
+        return max(blocks, 1.0) * outputs * (p.conv.K / rate + output) / CLOCK
 
-    return Time(busy, values(value, value), fixed=TILE)
+    return Time(busy, values(value, value), fixed=fixed)
 
 
 MMA_K, MOST_STEPS = 16, 16  # of an instruction; of a block, whose filters lie in shared memory
@@ -293,17 +296,16 @@ def refuses_filters(size: int) -> Callable[[Problem], str | None]:
     return reason
 
 
-def filters_time(size: int, rate: float) -> Time:
-    """The time of a rung for few filters: bytes of a value, multiply-adds of a multiprocessor per cycle."""
+def filters_time(size: int, byte: float, product: float, fixed: float) -> Time:
+    """The time of a rung for few filters: bytes of a value, cycles for a byte of an input, and each of its products."""
 
     def busy(p: Problem) -> float:
         of_block = round_up(window_pixels(p), FILTERS_GROUP)
-        columns, channels = round_up(products_of_input(p), COLUMNS_OF_MMA), round_up(p.conv.C * size, LANE_BYTES * QUAD)
-        sums = 3 * products_of_input(p) * of_block / ROW_THREADS  # stored, and loaded with an address
-        cycles = of_block * columns * channels / size / rate + sums
-        return max(filters_grid(p)[0] / p.device.multiprocessors, TOGETHER) * cycles / CLOCK
+        columns, nbytes = round_up(products_of_input(p), COLUMNS_OF_MMA), round_up(p.conv.C * size, LANE_BYTES * QUAD)
+        cycles = of_block * nbytes * (byte + product * columns)
+        return max(filters_grid(p)[0] / p.device.multiprocessors, 1.0) * cycles / CLOCK
 
-    return Time(busy, values(size, size), fixed=2 * TILE)
+    return Time(busy, values(size, size), fixed=fixed)
 
 
 def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: int = FLOAT) -> Rung:
@@ -325,7 +327,7 @@ def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: i
     )
 
 
-def few_channels(name: str, alias: str, idea: str, parent: str, rate: float, size: int = FLOAT) -> Rung:
+def few_channels(name: str, alias: str, idea: str, parent: str, time: Time, size: int = FLOAT) -> Rung:
     """A rung for few channels; its kernel has its file's name."""
     entry = name.replace("-", "_")
     return Rung(
@@ -341,11 +343,11 @@ def few_channels(name: str, alias: str, idea: str, parent: str, rate: float, siz
         precision="fp16" if size == HALF else "fp32",
         layout="nhwc" if size == HALF else "nchw",
         takes=UNGROUPED,
-        time=few(rate, size),
+        time=time,
     )
 
 
-def few_filters(name: str, alias: str, idea: str, parent: str, rate: float, size: int = FLOAT) -> Rung:
+def few_filters(name: str, alias: str, idea: str, parent: str, time: Time, size: int = FLOAT) -> Rung:
     """A rung for few filters on tensor cores, of floats rounded to tf32 or of fp16; its kernel has its file's name."""
     entry = name.replace("-", "_")
     launch = Launch(entry, ("x", "w", "y"), filters_grid, filters_block, filters_bytes(size), pdl=True, stores=True)
@@ -365,7 +367,7 @@ def few_filters(name: str, alias: str, idea: str, parent: str, rate: float, size
         tensor_factors="fp16" if size == HALF else "tf32",
         exceptions=() if size == HALF else (TF32_OPERANDS,),
         takes=UNGROUPED,
-        time=filters_time(size, rate),
+        time=time,
     )
 
 
@@ -484,14 +486,14 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         "few",
         "few channels: window and filters in shared memory, 8 x 8 outputs of a thread",
         parent="direct-any",
-        rate=27.0,
+        time=few(rate=60.0, output=0.5, value=FLOAT, filters=FEW_FILTERS // 2),
     ),
     few_channels(
         "direct-few-half",
         "few-half",
         "few channels in fp16 with fp32 accumulators, NHWC",
         parent="direct-few",
-        rate=70.0,
+        time=few(rate=80.0, output=0.1, value=HALF, filters=FEW_FILTERS, fixed=TILE),
         size=HALF,
     ),
     Rung(
@@ -518,7 +520,7 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         "few-filters-half",
         "few filters in fp16: each input times all taps on tensor cores, then sums of taps, NHWC",
         parent="direct-any-half",
-        rate=150.0,
+        time=filters_time(HALF, byte=0.015, product=0.003, fixed=0.6),
         size=HALF,
     ),
     few_filters(
@@ -526,6 +528,6 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         "few-filters",
         "few filters of floats rounded to tf32, NHWC",
         parent="direct-few-filters-half",
-        rate=75.0,
+        time=filters_time(FLOAT, byte=0.04, product=0.0016, fixed=2.4),
     ),
 )

@@ -21,7 +21,7 @@ from alexconv.kernels.wgmma.ladder import (
     scale_input,
     tiles_grid,
 )
-from alexconv.kernels.wgmma.times import by_positions
+from alexconv.kernels.wgmma.times import by_positions, full_range
 from alexconv.shapes import Conv
 
 ALIGNMENT = 16  # bytes, of bulk copies
@@ -101,7 +101,7 @@ def slices_grid(p: Problem) -> Dims:
 
 
 RESIDENT_TIME = Time(
-    busy=lambda p: by_positions(p, WGMMA_ROWS, PRODUCTS, LEAST_OF_TILE),
+    busy=lambda p: by_positions(p, WGMMA_ROWS, PRODUCTS, LEAST_OF_TILE) + full_range(p, terms=2),
     moves=values(0, FLOAT),
     passes=values(2 * FLOAT, 0),
 )

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from alexconv.kernels.geometry import HALF, HOPPER, Refusal, beyond_shared, round_up
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, Refusal, beyond_shared, round_up
 from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MICRO_BATCH, Constant, Launch, Rung, TensorMap
@@ -43,7 +43,7 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_block,
     tiles_grid,
 )
-from alexconv.kernels.wgmma.times import by_positions
+from alexconv.kernels.wgmma.times import by_positions, full_range
 
 WINDOW_TILE = 128  # positions of two consumers' tiles, by default
 BOX = 64  # rows of a window in one TMA copy
@@ -153,7 +153,8 @@ def from_windows(value: int) -> Time:
     """The time of a rung that blocks its input, of ``value`` bytes each, and multiplies windows of it."""
 
     def busy(p: Problem) -> float:
-        return by_positions(p, p["TILE_PIXELS"] / 2, 1, LEAST_OF_TILE)
+        scaled = full_range(p, terms=1) if value == FLOAT else 0.0
+        return by_positions(p, p["TILE_PIXELS"] / 2, 1, LEAST_OF_TILE) + scaled
 
     return Time(busy, values(0, value), values(value + HALF, 0), slower=SLOWER)
 

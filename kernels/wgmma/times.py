@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from alexconv.kernels.geometry import round_up
+from alexconv.kernels.geometry import FLOAT, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.times import CLOCK, TILE, Time, inputs, values
 from alexconv.kernels.wgmma.blocked import MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, Gathers, runs, side, tiles
@@ -23,6 +23,7 @@ BLOCKED = 1.5  # how much longer it takes to write planes of squares ...
 UNALIGNED, EVEN_SIDES = 18.0, (2, 4, 8, 16)  # ... from floats, of another side than these
 BETWEEN = 1.05  # positions of a plane over outputs: some lie between rows
 ANOTHER = TILE / 8  # microseconds of each tile of a block but the first
+FAINT = 110.0  # microseconds of the launch for full range, where floats have no more channels than operands have terms
 TILE_SIZES = ("TILE_PIXELS", "TILE_FILTERS")
 
 
@@ -52,6 +53,11 @@ def in_waves(p: Problem, of_tile: float, value: int = 4) -> float:
     of_slice = p["TILE_PIXELS"] * p["TILE_FILTERS"] * 4 / FROM_CACHE / CLOCK  # which the last block adds
     besides = SMALL_TILE if single(p) else TILE
     return waves * (of_tile / splits + besides + stored) + (SLICES + of_slice * splits if splits > 1 else 0)
+
+
+def full_range(p: Problem, terms: int) -> float:
+    """Microseconds of images with pixels that are faint in all of their few channels, which scaled floats then have."""
+    return FAINT if terms >= p.conv.C else 0.0
 
 
 def tiled(
@@ -85,11 +91,12 @@ def tiled(
             slower = SPARSE
         if uneven(p, taps):
             slower = UNEVEN
-        return in_waves(p, slower * count * of_run / CLOCK, value)
+        scaled = full_range(p, terms) if prepares and value == FLOAT else 0.0
+        return in_waves(p, slower * count * of_run / CLOCK, value) + scaled
 
     def passes(p: Problem) -> float:
         of = side(p.conv, gathers)
-        squares = 1.0 if of == 1 else UNALIGNED if value == 4 and of not in EVEN_SIDES else BLOCKED
+        squares = 1.0 if of == 1 else UNALIGNED if value == FLOAT and of not in EVEN_SIDES else BLOCKED
         return inputs(p) * (value + 2 * terms) * squares if prepares else 0.0
 
     return Time(busy, values(2 * terms, value), passes, tiles=TILE_SIZES)
