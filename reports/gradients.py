@@ -5,10 +5,12 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.precisions import PRECISIONS
+from alexconv.records.comparisons import compare, devices_of
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import DIRECTION, Record, Records, read
 from alexconv.reports.elements import MISSING, Cell, markdown_table
+from alexconv.reports.measurements import card_of
 from alexconv.shapes import DGRAD, DIRECTIONS, FORWARD, WGRAD
 
 LAYERS = (1, 2, 3, 4, 5)
@@ -174,6 +176,16 @@ def where(records: Records) -> str:
     return f"Kernel times in ms, {workload}, N = {N}, {' and '.join(cards)}."
 
 
+def bits(records: Records, again: Records) -> str:
+    """Of how many gradients the outputs have the same bits on two cards, and of which they have others."""
+    both = [item for item in compare(records, again, "kernel") if item.same_bits is not None]
+    differ = [item.label for item in both if not item.same_bits]
+    cards = [header for of in (records, again) for header in devices_of(of)]
+    names = " and ".join(f"{header['name']} ({card_of(header)})" for header in cards)
+    others = f"; others have {', '.join(differ)}" if differ else ""
+    return f"{len(both) - len(differ)} of {len(both)} gradients have the same bits on {names}{others}."
+
+
 def forward_at(record: Record, gradients: Sequence[Record]) -> bool:
     """Whether a forward record is of the gradients' workload and batch size, without copies of its own."""
     (batch,) = {(of["point"]["workload"], of["point"]["N"]) for of in gradients}
@@ -186,10 +198,12 @@ def parts(
     forward: Sequence[Path] = (),
     more: Sequence[Path] = (),
     in_clusters: Sequence[Path] = (),
+    again: Sequence[Path] = (),
 ) -> dict[str, str]:
     """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card.
 
-    ``more``: records of other batch sizes and constants; ``in_clusters``: of rungs with clusters and without.
+    ``more``: records of other batch sizes and constants; ``in_clusters``: of rungs with clusters and without;
+    ``again``: of gradients on another card.
     """
     records = read(files)
     latest = records.latest()
@@ -202,4 +216,5 @@ def parts(
         "pays": pays([*latest, *of_forward]),
         **({"others": others(read(more).latest())} if more else {}),
         **({"clusters": clusters(read(in_clusters).latest())} if in_clusters else {}),
+        **({"bits": bits(records, read(again))} if again else {}),
     }

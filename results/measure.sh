@@ -7,21 +7,22 @@
 #   part-2   8 files, 4 min  counters, with references of large batches on the CPU; microbenchmarks
 #   part-3   8 files, 7 min  batch sizes, the frontier with cuDNN, under load, on other data
 #   part-4   8 files, 3 min  the LeNet-style studies
-#   part-5   8 files, 8 min  gradients and cuDNN's; training steps, networks that train
+#   part-5   3 files, 5 min  gradients and cuDNN's
 #   part-6   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
 #   part-7   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
 #   part-8   4 files, 7 min  whole networks, grouped layers, layers bound by memory
 #   part-9   4 files, 6 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
 #   part-10  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
+#   part-11  6 files, 8 min  training steps, networks that train
 #
-# All ten are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
+# All of them are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
 # the other; those of the others are estimates from the records of their stages, which no card has had in one go yet.
 # Each stage prints its time.  For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder
 # NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again (on another card), cluster (two GPUs), host (no GPU), tune_10000, patched_more,
+# again.  Not in the parts: again and bits (on another card), cluster (two GPUs), host (no GPU), tune_10000, patched_more,
 # sanitizers, frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
@@ -38,16 +39,17 @@ declare -A parts=(
     [part-2]="counted microbenchmarks"
     [part-3]="scaling frontier sustained data"
     [part-4]="lenet tune"
-    [part-5]="gradients training"
+    [part-5]="gradients"
     [part-6]="library_calls library_fp32 library_tf32"
     [part-7]="library_fp16 networks plans dynamic"
     [part-8]="whole_networks groups memory_bound"
     [part-9]="board peers"
     [part-10]="patched choices timelines"
+    [part-11]="training"
     [short]="short_ladder short_frontier short_library"
 )
-default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10"
-others="references counters lenet_counters hard accuracy ${parts[short]} again cluster host tune_10000"
+default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10 part-11"
+others="references counters lenet_counters hard accuracy ${parts[short]} again bits cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
 stages=""
@@ -220,18 +222,21 @@ peers() {  # torch's choice and the best of all of cuDNN's engines and knobs, fu
     done
 }
 
+wide_gradients=dgrad-wgmma-split,dgrad-wgmma-scaled,dgrad-wgmma-half,wgrad-wgmma-split,wgrad-wgmma-scaled,wgrad-wgmma-half
+first_gradients=wgrad-wgmma-half-blocked,wgrad-wgmma-split,wgrad-wgmma-scaled,dgrad-phases-wgmma-half,dgrad-phases-wgmma-scaled,\
+dgrad-phases-wgmma-split
+narrow_gradients=wgrad-igemm,wgrad-mma-tf32,wgrad-mma-split,wgrad-mma-half
+
 gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch sizes and constants
     local cudnn=torch-nchw-fp32,torch-nhwc-fp32,torch-nchw-fp32-deterministic,torch-nchw-tf32,torch-nhwc-tf32
     cudnn+=,torch-nhwc-fp16,torch-nhwc-fp16-deterministic
-    local wide=dgrad-wgmma-split,dgrad-wgmma-scaled,dgrad-wgmma-half,wgrad-wgmma-split,wgrad-wgmma-scaled,wgrad-wgmma-half
-    local phases=dgrad-phases-wgmma-half,dgrad-phases-wgmma-scaled,dgrad-phases-wgmma-split
-    local first=wgrad-wgmma-half-blocked,wgrad-wgmma-split,wgrad-wgmma-scaled,$phases
-    local narrow=wgrad-igemm,wgrad-mma-tf32,wgrad-mma-split,wgrad-mma-half
     local timed=(--no-baseline --seconds 0.05)
-    stage "gradients/$name" --layers 1-5 --N 128 --rungs "$narrow" --peers "$cudnn" "${timed[@]}"
-    stage "gradients/$name" --layers 2-5 --N 128 --rungs "$wide" --peers "$cudnn" "${timed[@]}"
-    stage "gradients/$name" --layers 1 --N 128 --rungs "$first" --peers "$cudnn" "${timed[@]}"
-    stage "gradients/$name" --layers 1,3 --N 128 --rungs dgrad-phases,dgrad-direct,dgrad-scatter "${timed[@]}"
+    stage "gradients/$name" --layers 1-5 --N 128 --rungs "$narrow_gradients" --peers "$cudnn" "${timed[@]}"
+    stage "gradients/$name" --layers 2-5 --N 128 --rungs "$wide_gradients" --peers "$cudnn" "${timed[@]}"
+    stage "gradients/$name" --layers 1 --N 128 --rungs "$first_gradients" --peers "$cudnn" "${timed[@]}"
+    stage "gradients/$name" --layers 3 --N 128 --rungs dgrad-mma-split,dgrad-mma-half "${timed[@]}"
+    stage "gradients/$name" --layers 1,3 --N 128 "${timed[@]}" \
+        --rungs wgrad-direct,wgrad-partial,wgrad-atomic,wgrad-shared,wgrad-matmul,dgrad-phases,dgrad-direct,dgrad-scatter
     local others="gradients/others/$name"
     local shared=wgrad-wgmma-half,wgrad-wgmma-scaled,wgrad-wgmma-half-blocked
     stage "$others" --layers 2-5 --N 1,32 --rungs wgrad-wgmma-split "${timed[@]}"
@@ -242,10 +247,21 @@ gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch si
     stage "$others" --layers 3,4 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=128 --set STAGES=2 "${timed[@]}"
 }
 
+bits() {  # gradients on another card: the same bits as on the first
+    local file="gradients/others/$name-bits" timed=(--no-baseline --seconds 0.01)
+    stage "$file" --layers 1-5 --N 128 --rungs "$narrow_gradients" "${timed[@]}"
+    stage "$file" --layers 2-5 --N 128 --rungs "$wide_gradients" "${timed[@]}"
+    stage "$file" --layers 1 --N 128 --rungs "$first_gradients" "${timed[@]}"
+    stage "$file" --layers 3 --N 128 --rungs dgrad-mma-split,dgrad-mma-half "${timed[@]}"
+    stage "$file" --layers 1,3 --N 128 --rungs wgrad-direct,wgrad-partial,wgrad-shared,wgrad-matmul "${timed[@]}"
+}
+
 training() {  # convolutions of a step through the library and by cuDNN, and networks that train
     local bench=("$here/scripts/measure/library_bench.py" --parts training) what
-    whole "training/$name-alexnet" "training: not finished" "${bench[@]}" --seconds 60 --workload alexnet,convnet-layers \
-        --N 128 --precision fp32,fp16 --out
+    whole "training/$name-alexnet" "training: not finished" "${bench[@]}" --seconds 200 --workload alexnet \
+        --N 128,32,1 --precision fp16,tf32,fp32 --out
+    whole "training/$name-convnet-layers" "training: not finished" "${bench[@]}" --workload convnet-layers --N 128 \
+        --precision fp32 --contenders alexconv,cudnn --out
     for what in "1-10,18-66 128 70" "11-17 64 20"; do
         set -- $what
         whole "training/$name-convnets-$2" "training, N=$2: not finished" "${bench[@]}" --workload convnet-benchmarks \

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from alexconv.executors.cuda import timing
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.paths import CACHE_VARIABLE
 
@@ -87,19 +88,26 @@ def shared_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(autouse=True)
 def gpu_alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests marked ``alone`` have the GPU to themselves; the workers' other GPU tests share it.
+    """Tests marked ``alone`` have the GPU to themselves; the workers' other GPU tests share it, in time slices.
 
-    The first lock is held while the second is waited for, so that a test that wants the GPU alone waits only for those
+    The host's clock counts the slices of others, which events do not: of so many workers it may count so many times as
+    much.  The first lock is held while the second is waited for, so that a test that wants the GPU alone waits only for those
     that have begun.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ or not request.node.get_closest_marker("gpu"):
         yield
         return
-    folder = tmp_path_factory.getbasetemp().parent
-    with (folder / "gpu-next").open("w") as waiting, (folder / "gpu-in-use").open("w") as use:
+    folder, alone = tmp_path_factory.getbasetemp().parent, request.node.get_closest_marker("alone") is not None
+    slices = 1 if alone else int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    with (
+        (folder / "gpu-next").open("w") as waiting,
+        (folder / "gpu-in-use").open("w") as use,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         fcntl.flock(waiting, fcntl.LOCK_EX)
-        fcntl.flock(use, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(use, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(waiting, fcntl.LOCK_UN)
+        patch.setattr(timing, "CLOCKS_DIFFER", slices * timing.CLOCKS_DIFFER)
         yield
 
 

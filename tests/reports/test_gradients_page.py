@@ -73,3 +73,21 @@ def test_other_batch_sizes_and_constants_have_a_row_each(tmp_path):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
     assert [row[1:3] for row in rows] == [["32", "as chosen"], ["128", "CLUSTER=2"]]
     assert [row[5] == "–" for row in rows] == [True, False]
+
+
+def test_bits_of_outputs_on_two_cards(tmp_path):
+    def digested(layer, rung, outputs):
+        digests = {"inputs": "1f", "outputs": outputs}
+        return of("wgrad", layer, rung) | {"audit": {"samples": 9, "differing": 0, "digests": digests}}
+
+    first, second = (
+        write(tmp_path / f"{name}.jsonl", records, GPU | {"uuid": f"GPU-{name}-0"})
+        for name, records in (
+            ("a", [digested(3, "wgrad-igemm", "2e"), digested(4, "wgrad-igemm", "2e"), of("wgrad", 5, "wgrad-igemm")]),
+            ("b", [digested(3, "wgrad-igemm", "2e"), digested(4, "wgrad-igemm", "3d"), of("wgrad", 5, "wgrad-igemm")]),
+        )
+    )
+    text = gradients.parts([first], again=[second])["bits"]
+    assert text.startswith(f"1 of 2 gradients have the same bits on {GPU['name']} (GPU-a) and {GPU['name']} (GPU-b)")
+    assert "layer 4" in text
+    assert "bits" not in gradients.parts([first])
