@@ -91,8 +91,8 @@ def gpu_alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """Tests marked ``alone`` have the GPU to themselves; the workers' other GPU tests share it, in time slices.
 
     The host's clock counts the slices of others, which events do not: of so many workers it may count so many times as
-    much.  The first lock is held while the second is waited for, so that a test that wants the GPU alone waits only for those
-    that have begun.
+    much.  The first lock is held while the second is waited for, so that a test that wants the GPU alone waits only for
+    those that have begun.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ or not request.node.get_closest_marker("gpu"):
         yield
