@@ -41,6 +41,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import RESIDUAL, Rung, TensorMap
 from alexconv.library import generic
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, packed_descriptor
+from alexconv.library.calls import Call
 from alexconv.library.every_shape import BYTES, missing, of_library, of_rungs
 from alexconv.library.packets import MapOf, Recipe, Symbol, Value, arguments
 from alexconv.machine import cores
@@ -618,9 +619,8 @@ class Gpu:
         recipe: Recipe,
         lane: Lane,
         loaded: Loaded,
-        call_arrays: tuple[Descriptor, Descriptor],
+        call: Call,
         values: Mapping[str, Value],
-        padding: tuple[int, int],
         *,
         pdl: bool,
     ) -> None:
@@ -630,7 +630,8 @@ class Gpu:
         place, else scratch arrays.  Arrays have the roles of the layer's direction.
         """
         key, program, bound = loaded.key, loaded.program, loaded.bound
-        (x, y), roles = call_arrays, key.conv.roles
+        x, y, roles = call.x, call.y, key.conv.roles
+        padding = call.conv.top - key.conv.top, call.conv.left - key.conv.left
         encoded = partial(self._map, lane, program)
 
         def packed(role: str, images: int) -> Descriptor:
