@@ -309,7 +309,7 @@ class Gpu:
         self.routed: set[Any] = set()  # calls whose rung is chosen
         self.choosing: dict[Any, Future[None]] = {}  # of calls whose rung is being chosen
         self.one_chooses, self.last_first_call = threading.Lock(), 0.0  # in the background, after a pause
-        self._asked: set[str] = set()  # classes whose builds for every shape have been begun
+        self._classes: set[str] = set()  # classes whose builds for every shape have been begun
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -483,9 +483,9 @@ class Gpu:
 
     def build_for_every_shape(self, precision: str) -> None:
         """Begins to compile a class's builds for every shape in the background, once in a process."""
-        if precision in self._asked or not self.compiles:
+        if precision in self._classes or not self.compiles:
             return
-        self._asked.add(precision)
+        self._classes.add(precision)
         gpu = self.executor.gpu
         for build in missing(list(of_rungs(gpu.arch, gpu.capability, precision))):
             COMPILERS.submit(build.compile, later=True)

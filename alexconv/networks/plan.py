@@ -111,7 +111,7 @@ class NetworkPlan:
         if self.whole is None or step is self.steps[-1]:
             return self.launched[-1].output if self.whole else step.output, 0
         number = next(number for number, other in enumerate(self.steps) if other is step)
-        begins = persistent.places([each.stage for each in self.steps], self.whole.bound.device)
+        begins = persistent.places([other.stage for other in self.steps], self.whole.bound.device)
         return self.whole.arrays["activations"], begins[number]
 
     @property
@@ -198,8 +198,8 @@ def persistent_plan(
     arrays = {"x": IMAGES, "y": ALTERNATING[0], **{name: name for name in names}}
     whole = Step(Stage(point.network.name, bound.conv), bound, None, arrays)
     steps = [
-        Step(stage, replace(bound, conv=stage.shape), given, {"x": "", "y": stage.name, "w": stage.name})
-        for stage, given in stages
+        Step(stage, replace(bound, conv=stage.shape), parameters, {"x": "", "y": stage.name, "w": stage.name})
+        for stage, parameters in stages
     ]
     return NetworkPlan(point, persistent.LAYOUT, tuple(steps), budget, whole)
 
@@ -301,8 +301,8 @@ def as_stored(step: Step, plan: NetworkPlan) -> dict[str, Values]:
     A linear layer's weights get the order in which its input lies in memory.
     """
     if step is plan.whole:
-        given = [of_stage.parameters for of_stage in plan.steps if of_stage.parameters]
-        return persistent.packed([of_stage.stage for of_stage in plan.steps], given, step.bound.device)
+        parameters = [of_stage.parameters for of_stage in plan.steps if of_stage.parameters]
+        return persistent.packed([of_stage.stage for of_stage in plan.steps], parameters, step.bound.device)
     if not step.parameters:
         return {}
     w, bias, stage = step.parameters.w, step.parameters.bias, step.stage
