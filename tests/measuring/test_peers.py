@@ -113,7 +113,7 @@ class Torch:
 
     def __init__(self) -> None:
         self.captured: list | None = None
-        self.seen: list[tuple[bool, int, str, str]] = []  # flags, as each operation finds them
+        self.operation_flags: list[tuple[bool, int, str, str]] = []  # flags, as each operation finds them
         self.paddings: list[int] = []
         self.spoil = 0.0
         self.engine = reference
@@ -173,7 +173,7 @@ class Torch:
         return cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
 
     def _enqueue(self, shape: tuple[int, ...], values) -> Tensor:
-        self.seen.append(self.flags())
+        self.operation_flags.append(self.flags())
         y = Tensor(np.zeros(shape, np.float32))
 
         def operation() -> None:
@@ -370,7 +370,7 @@ def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, p
     borders = {0, WORKLOADS["alexnet"].layer(layer).pad}
     assert set(torch.paddings) == borders
     assert len(record["peer"]["variants"]) == len(borders)
-    assert set(torch.seen) == {(True, 0, conv, "ieee")}
+    assert set(torch.operation_flags) == {(True, 0, conv, "ieee")}
     assert torch.flags() == (False, 10, "none", "none")
     json.dumps(record)
 
