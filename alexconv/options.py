@@ -78,7 +78,7 @@ def size(text: str) -> int:
     return int(nbytes)
 
 
-def given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
+def non_default(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
     """The options whose values differ from their defaults, as they are typed."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != parser.get_default(name)]
 
@@ -94,7 +94,7 @@ class Refusal(NamedTuple):
 def refuse(options: argparse.Namespace, parser: argparse.ArgumentParser, refusals: Iterable[Refusal]) -> None:
     """Raises UsageError for the first of the refusals."""
     for when, names, why in refusals:
-        if when(options) and (options_used := given(options, parser, names)):
+        if when(options) and (options_used := non_default(options, parser, names)):
             raise UsageError(f"{', '.join(options_used)}: {why}")
 
 

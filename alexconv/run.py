@@ -37,8 +37,8 @@ from alexconv.options import (
     command_line,
     duration,
     exits_cleanly,
-    given,
     natural,
+    non_default,
     positive,
     precision_names,
     program,
@@ -245,7 +245,7 @@ def backend_of(options: argparse.Namespace, command: argparse.ArgumentParser) ->
     """The backend asked for, also by options of one executor; raises UsageError if the two differ."""
     backend = str(options.backend)
     for name, executor in EXECUTORS.items():
-        if own := given(options, command, executor.options):
+        if own := non_default(options, command, executor.options):
             if backend not in (AUTO, name):
                 raise UsageError(f"{', '.join(own)}: not with --backend {backend}")
             backend = name

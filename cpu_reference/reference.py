@@ -204,18 +204,18 @@ def _filter_gradient_norms(conv: Conv, x: NDArray[np.float64], dy: NDArray[np.fl
     """Norms of the outputs of wgrad ``[M][C / groups][R][S]``, from the squares of ``x`` and ``dy``."""
     planes = with_border(conv, x.sum(axis=0)[None])[0]  # [C][H][W], with the padding
     pixels, in_memory = dy.sum(axis=0), with_border(conv, np.ones((1, 1, conv.H, conv.W)))[0, 0]
-    found = np.empty(conv.w_shape())
+    norms = np.empty(conv.w_shape())
     for r, s, down, across in conv.taps():
         of_windows = np.sqrt(planes[:, down, across].sum(axis=(1, 2)))
         of_maps = np.sqrt((pixels * in_memory[down, across]).sum(axis=(1, 2)))
         for channels, maps in _groups(conv):
-            found[maps, :, r, s] = of_maps[maps, None] * of_windows[channels]
-    return found
+            norms[maps, :, r, s] = of_maps[maps, None] * of_windows[channels]
+    return norms
 
 
 def _input_gradient_norms(conv: Conv, dy: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Norms of the outputs of dgrad ``[N][C][H][W]``, from the squares of ``dy [N][M][E][F]`` and ``w``."""
-    found = np.empty(conv.x_shape(len(dy)))
+    norms = np.empty(conv.x_shape(len(dy)))
     for channels, maps in _groups(conv):
         of_pixels, of_taps = dy[:, maps].sum(axis=1), w[maps].sum(axis=0)  # [N][E][F], [C / groups][R][S]
         patches, filters = np.zeros((len(dy), *conv.padded)), np.zeros((len(of_taps), *conv.padded))
@@ -223,8 +223,8 @@ def _input_gradient_norms(conv: Conv, dy: NDArray[np.float64], w: NDArray[np.flo
             patches[:, down, across] += of_pixels
             filters[:, down, across] += of_taps[:, r, s, None, None]
         inner = slice(conv.top, conv.top + conv.H), slice(conv.left, conv.left + conv.W)
-        found[:, channels] = np.sqrt(patches[:, *inner])[:, None] * np.sqrt(filters[:, *inner])
-    return found
+        norms[:, channels] = np.sqrt(patches[:, *inner])[:, None] * np.sqrt(filters[:, *inner])
+    return norms
 
 
 def _convolve_channels(

@@ -39,7 +39,9 @@ class Trial:
 def trials(records: Sequence[Record]) -> list[Trial]:
     """The records whose choice was timed."""
     return [
-        Trial(record, record["trials"][0], min((each for each in record["trials"] if "ms" in each), key=milliseconds))
+        Trial(
+            record, record["trials"][0], min((trial for trial in record["trials"] if "ms" in trial), key=milliseconds)
+        )
         for record in records
         if record["trials"] and "ms" in record["trials"][0]
     ]

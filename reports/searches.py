@@ -112,8 +112,8 @@ def best_of_all(files: Sequence[Path]) -> dict[str, BestOfAll]:
 
 def fastest_ms(beside: Peers, contract: Contract) -> float | None:
     """Ms of our fastest rung that keeps a contract."""
-    kept = (record for record in beside.ours.values() if contract.kept_by(RUNGS[record["point"]["rung"]]))
-    return min((microseconds(record) / MS for record in kept), default=None)
+    records = (record for record in beside.ours.values() if contract.kept_by(RUNGS[record["point"]["rung"]]))
+    return min((microseconds(record) / MS for record in records), default=None)
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ def sum_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
             layers[beside.layer] = search
     for (workload, direction, N, kind), layers in sorted(groups.items(), key=in_order):
         of_layers = [search for _, search in sorted(layers.items())]
-        torch, ours = (sum_or_none([each(search) for search in of_layers]) for each in (PICKED, OURS))
-        best, theirs = (fsum(each(search) for search in of_layers) for each in (BEST, FASTER))
+        torch, ours = (sum_or_none([figure(search) for search in of_layers]) for figure in (PICKED, OURS))
+        best, theirs = (fsum(figure(search) for search in of_layers) for figure in (BEST, FASTER))
         yield (
             *(workload, direction, N, kind, ", ".join(map(str, sorted(layers))), torch, best),
             *(Faster(torch / best) if torch else None, ours, Faster(theirs / ours) if ours else None),

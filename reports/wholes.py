@@ -1,15 +1,16 @@
 """The tables of docs/whole-networks.md, from the records of ``alexconv run --network``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from alexconv.records.statistics import faster, median_of
-from alexconv.records.store import Record, read
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
+from alexconv.reports.measurements import card_of
 
 TYPE = "network"  # of the records
 SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
@@ -33,15 +34,25 @@ PREDICTED: Mapping[str, tuple[str, float, float | None]] = {
 }
 
 
-def networks_in(files: Sequence[Path]) -> tuple[list[Record], Any]:
-    """The last record of each point that was timed, of schedules that there are today, and all records."""
+def networks_in(files: Sequence[Path]) -> tuple[list[Record], Records]:
+    """The newest record of each point on each card, of schedules that there are today, oldest first; all records."""
     records = read(files)
-    last: dict[tuple[object, ...], Record] = {}
-    for header in records.headers.values():
-        timed = header["type"] == TYPE and header["status"] == "ok" and median_of(header, "kernel") is not None
-        if timed and header["axes"]["schedule"] in PREDICTED:
-            last[tuple(header["axes"].values())] = header
-    return list(last.values()), records
+    timed = [
+        header
+        for header in records.headers.values()
+        if header["type"] == TYPE and header["status"] == "ok" and median_of(header, "kernel") is not None
+    ]
+    newest = {
+        (record["device"], *record["axes"].values()): record
+        for record in sorted(timed, key=start)
+        if record["axes"]["schedule"] in PREDICTED
+    }
+    return sorted(newest.values(), key=start), records
+
+
+def start(record: Record) -> str:
+    """When a record's measurement began; texts sort by time."""
+    return str(record["started"])
 
 
 def us(record: Record, figure: str = "kernel") -> float:
@@ -135,50 +146,33 @@ def timeline_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
             yield "launched and waited for", None, us(record), None, None
 
 
+PEER_NAMES = "torch-nchw", "torch-nhwc", "torch-compile", "cudnn-nchw", "cudnn-nhwc"
 PEER_COLUMNS = (
-    "network",
-    "class",
-    "N",
-    "schedule",
-    "rungs",
-    "µs",
-    "torch NCHW",
-    "NHWC",
-    "compiled",
-    "cuDNN fused NCHW",
-    "NHWC",
-    "than the fastest peer",
-    "images/s",
-    "mJ per image",
-    "of the fastest peer",
+    *("network", "class", "N", "schedule", "µs", "card"),
+    *("torch NCHW", "NHWC", "compiled", "cuDNN fused NCHW", "NHWC", "than the fastest peer", "its card"),
+    *("images/s", "mJ per image", "of the fastest peer"),
 )
 
 
-PEER_NAMES = "torch-nchw", "torch-nhwc", "torch-compile", "cudnn-nchw", "cudnn-nhwc"
-
-
-def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
-    """A row for each network, class and N: the fastest schedule and the peers, kernels alone."""
+def peer_rows(records: Sequence[Record], cards: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each network, class and N: the fastest schedule on the newest card, the peers' newest times."""
     groups: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         axes = record["axes"]
         groups.setdefault((axes["network"], axes["precision"], axes["N"]), []).append(record)
-    for place, group in groups.items():
-        own = min((record for record in group if not is_peer(record)), key=us, default=None)
-        if own is None:
+    for (network, precision, N), group in sorted(groups.items()):
+        ours = [record for record in group if not is_peer(record)]
+        if not ours:
             continue
+        own = min((record for record in ours if record["device"] == ours[-1]["device"]), key=us)
         peers = {record["axes"]["rungs"]: record for record in group if is_peer(record)}
-        shown = [peers.get(name) for name in PEER_NAMES]
-        best = min(peers.values(), key=us) if all(shown[:2]) else None  # the faster layout counts
-        rate = f"{place[2] / us(own) * 1e6:,.0f}"
-        times = [us(record) if record else None for record in shown]
-        ratio = faster(us(best) / us(own)) if best else None
+        times = [us(peers[name]) if name in peers else None for name in PEER_NAMES]
+        best = min(peers.values(), key=us) if all(times[:2]) else None  # the faster layout counts
+        comparison = (Faster(us(best) / us(own)), cards[best["device"]]) if best else (None, None)
         yield (
-            *place,
-            *(own["axes"][axis] for axis in ("schedule", "rungs")),
-            us(own),
-            *times,
-            *(ratio, rate, millijoules(own), millijoules(best) if best else None),
+            *(network, precision, N, own["axes"]["schedule"], us(own), cards[own["device"]]),
+            *(*times, *comparison),
+            *(f"{N / us(own) * 1e6:,.0f}", millijoules(own), millijoules(best) if best else None),
         )
 
 
@@ -189,17 +183,20 @@ def millijoules(record: Record) -> float | None:
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's tables, one for each file: what is compared was measured on one card."""
+    """The page's tables: what is compared was measured on one card, in one file, except where a table names cards."""
     blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-timeline": [], "whole-peers": []}
+
+    def add(name: str, columns: Sequence[str], rows: Iterable[tuple[Cell, ...]], origin: str) -> None:
+        if table := list(rows):
+            blocks[name] += ["\n".join([*markdown_table(columns, table), "", origin])]
+
     for file in files:
         networks, records = networks_in([file])
-        tables = (
-            (SCHEDULE_COLUMNS, schedule_rows),
-            (STAGE_COLUMNS, stage_rows),
-            (TIMELINE_COLUMNS, timeline_rows),
-            (PEER_COLUMNS, peer_rows),
-        )
-        for (columns, rows_of), block in zip(tables, blocks.values(), strict=True):
-            if rows := list(rows_of(networks)):
-                block += ["\n".join([*markdown_table(columns, rows), "", source(records, networks, [file])])]
+        origin = source(records, networks, [file])
+        add("whole-schedules", SCHEDULE_COLUMNS, schedule_rows(networks), origin)
+        add("whole-stages", STAGE_COLUMNS, stage_rows(networks), origin)
+        add("whole-timeline", TIMELINE_COLUMNS, timeline_rows(networks), origin)
+    networks, records = networks_in(files)
+    cards = {key: card_of(header) for key, header in records.headers.items() if header["type"] == "device"}
+    add("whole-peers", PEER_COLUMNS, peer_rows(networks, cards), source(records, networks, files))
     return {name: "\n\n".join(block) or NOT_MEASURED for name, block in blocks.items()}

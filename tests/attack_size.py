@@ -17,9 +17,9 @@ FACTOR = float(os.environ.get("ALEXCONV_ATTACK", 1))  # times the suite's number
 RECORD = os.environ.get("ALEXCONV_ATTACK_RECORD")
 
 
-def shares(each: int = 1) -> pytest.MarkDecorator:
-    """Runs a test once in the suite and ``each`` times per share in ``make attack``, numbered by ``share``."""
-    return pytest.mark.parametrize("share", range(1 if FACTOR <= 1 else round(each * FACTOR)))
+def shares(trials: int = 1) -> pytest.MarkDecorator:
+    """Runs a test once in the suite and ``trials`` times per share in ``make attack``, numbered by ``share``."""
+    return pytest.mark.parametrize("share", range(1 if FACTOR <= 1 else round(trials * FACTOR)))
 
 
 def in_turn(cases: Sequence[Any], place: int, of: int = 1) -> list[Any]:

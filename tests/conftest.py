@@ -74,8 +74,8 @@ def shared_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 
     With pytest's cache off (``-p no:cacheprovider``) it is this run's, and the workers of xdist share it.
     """
-    if kept := getattr(pytestconfig, "cache", None):
-        folder = kept.mkdir("alexconv")
+    if cache := getattr(pytestconfig, "cache", None):
+        folder = cache.mkdir("alexconv")
     else:
         temporary = tmp_path_factory.getbasetemp()
         folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "alexconv"

@@ -138,8 +138,8 @@ def write(path: Path, records: Iterable[dict[str, Any]], device: dict[str, Any] 
     """A record file with headers."""
     file = RecordFile(path)
     keys = {kind: file.header(kind, data) for kind, data in (("device", device), ("host", HOST), ("run", RUN))}
-    for each in records:
-        file.point(each | keys)
+    for point in records:
+        file.point(point | keys)
     return path
 
 

@@ -70,6 +70,8 @@ def compile_ahead(request: pytest.FixtureRequest, executor: Executor, bound_of: 
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     tests = [item for item in request.session.items if item.path == request.path and item.get_closest_marker("gpu")]
-    asked = [item.callspec.params for item in tests if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
-    wanted = dict.fromkeys(bound_of(**parameters) for parameters in asked if "rung" in parameters)
+    choices = [
+        item.callspec.params for item in tests if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+    ]
+    wanted = dict.fromkeys(bound_of(**parameters) for parameters in choices if "rung" in parameters)
     build_all(executor, (bound for bound in wanted if not (executor.unsuited(bound.rung) or bound.refusal())))

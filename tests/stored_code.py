@@ -29,5 +29,5 @@ def kernels(program: str) -> dict[str, model.Kernel]:
 
 def text_of(rung: str) -> str:
     """The disassembly of a rung."""
-    program = next(each["program"] for each in stored()["points"] if each["point"]["rung"] == rung)
+    program = next(entry["program"] for entry in stored()["points"] if entry["point"]["rung"] == rung)
     return stored()["programs"][program]["text"]

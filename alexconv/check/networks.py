@@ -103,11 +103,11 @@ def async_hazards(change: Change = as_it_is) -> Iterator[str]:
     module, (launch,) = executor.load(plan.whole.bound).module, plan.whole.bound.launches(1)
     buffers = {name: executor.runtime.allocate(size, name) for name, size in plan.sizes(1).items()}
     named = {name: buffers[array] for name, array in plan.whole.arrays.items()}
-    given = {**as_stored(plan.whole, plan), "x": from_study(image().astype(plan.dtype), LAYOUT)}
+    inputs = {**as_stored(plan.whole, plan), "x": from_study(image().astype(plan.dtype), LAYOUT)}
     for moment in MOMENTS:
         for buffer in buffers.values():
             buffer.bytes[:] = 0xFF
-        for name, values in given.items():
+        for name, values in inputs.items():
             named[name].array(values.dtype, values.shape)[:] = values
         arguments = [named[name] for name in launch.args]
         hazards, failure = watch_launch(module, launch, arguments, Schedule(moment, seed=1))

@@ -111,7 +111,7 @@ def command(value: Any) -> str | None:
         words = shlex.split(value)
     except (ValueError, AttributeError, TypeError):
         return None
-    kept, known = ["python -m alexconv.run"], rungs_by_word(LADDER)
+    parts, known = ["python -m alexconv.run"], rungs_by_word(LADDER)
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, own = word.removeprefix("--").partition("=")
         argument = own if equals else following
@@ -119,8 +119,8 @@ def command(value: Any) -> str | None:
             continue
         if name == "rungs":
             argument = ",".join(rung for rung in argument.split(",") if rung in known or rung.startswith("auto"))
-        kept += [word] if name in _FLAGS else [f"--{name}", argument] if re.fullmatch(r"[\w.,:=-]+", argument) else []
-    return " ".join(kept)
+        parts += [word] if name in _FLAGS else [f"--{name}", argument] if re.fullmatch(r"[\w.,:=-]+", argument) else []
+    return " ".join(parts)
 
 
 def point(value: Any) -> Record:
@@ -231,7 +231,7 @@ def write(file: RecordFile, records: Records, latest: Sequence[Record], allowed:
     used |= {header.get(kind) for header in others for kind in LINKS if header["type"] == PREDICTION}
     keys: dict[str, str] = {}
 
-    def kept(line: Record) -> Record:
+    def public_part(line: Record) -> Record:
         filters = allowed[line["type"]]
         stays = {name: filters[name](value) for name, value in line.items() if name in filters}
         links = {kind: keys[line[kind]] for kind in LINKS if line.get(kind) in keys}
@@ -241,9 +241,9 @@ def write(file: RecordFile, records: Records, latest: Sequence[Record], allowed:
         for key, header in records.headers.items():
             if key in used and header["type"] in LINKS:
                 shared = {SHARED: True} if header["type"] == "device" else {}
-                keys[key] = file.header(header["type"], kept(header) | shared)
+                keys[key] = file.header(header["type"], public_part(header) | shared)
         for record in latest:
-            file.point(kept(record))
+            file.point(public_part(record))
         for header in others:
             if header.get("run") in keys:
-                file.header(header["type"], kept(header))
+                file.header(header["type"], public_part(header))

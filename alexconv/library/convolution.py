@@ -103,7 +103,7 @@ class Conv2d:
 
     def __call__(self, x: Any, out: Any = None, residual: Any = None) -> Any:
         """The output for ``x``, in ``out`` if given; with a residual as ``conv2d`` has it."""
-        return output(self._operation, x, out, residual=residual, fixed=self.filters)
+        return output(self._operation, x, out, residual=residual)
 
 
 def output(
@@ -113,10 +113,9 @@ def output(
     filters: Any = None,
     bias: Any = None,
     residual: Any = None,
-    fixed: FixedFilters | None = None,
 ) -> Any:
     """A call's output; tensors that torch traces or casts, or that need gradients, go through the operator."""
-    torch = sys.modules.get("torch")
+    torch, fixed = sys.modules.get("torch"), operation.filters
     if torch is None or not isinstance(x, torch.Tensor):
         return operation.compute(x, out, filters, bias, residual)
     needs_grad = fixed.requires_grad if fixed else requires_grad(filters) or requires_grad(bias)

@@ -68,7 +68,7 @@ class Explanation:
 
     def __str__(self) -> str:
         exceptions = "; ".join(self.exceptions) or "none"
-        compared = (f"\n  {each}" for each in self.candidates)
+        compared = (f"\n  {candidate}" for candidate in self.candidates)
         return (
             f"{self.rung or 'no rung'}: {self.reason}{''.join(compared)}\n"
             f"class {self.precision}, exceptions: {exceptions}"
@@ -127,15 +127,17 @@ def _on_gpu(device: Gpu, call: Call, *, forward: bool = True) -> Explanation:
         strictest = next(name for name, row in PRECISIONS.items() if row.dtype == call.x.dtype)
         return Explanation(None, {}, strictest, (), GENERIC)
     timed = (
-        Timed(each.choice.rung.name, each.choice.rung.layout, each.choice.us, each.choice.measured, each.copies)
-        for each in able
+        Timed(
+            option.choice.rung.name, option.choice.rung.layout, option.choice.us, option.choice.measured, option.copies
+        )
+        for option in able
     )
     return _of_rung(able[0].bound(device), FASTEST + (_until_compiled(device, call) if forward else ""), tuple(timed))
 
 
 def _until_compiled(device: Gpu, call: Call) -> str:
     """What computes a call while its rung compiles."""
-    built = (each.choice.rung.name for each in meanwhile(device, call) if device.is_built(each.bound(device)))
+    built = (option.choice.rung.name for option in meanwhile(device, call) if device.is_built(option.bound(device)))
     name = next(built, None)
     return MEANWHILE.format(name) if name else COMPILING
 

@@ -48,7 +48,7 @@ class Operation:
 
     def __init__(self, terms: Terms, backend: str, filters: FixedFilters | None = None) -> None:
         one_of(backend, "backend", devices.OF_HOST_ARRAYS)
-        self.terms, self.backend, self._filters = terms, backend, filters
+        self.terms, self.backend, self.filters = terms, backend, filters
         self._packets: dict[Any, Packet] = {}
         self._quick: dict[Any, tuple[Packet, Four | None, Four | None]] = {}
 
@@ -94,7 +94,7 @@ class Operation:
         self, x: Any, out: Any, w: Any = None, bias: Any = None, residual: Any = None, quick: Any = None
     ) -> Any:
         """The same for arrays of any library; ``quick`` is the fast path's key for a tensor's call."""
-        fixed = self._filters
+        fixed = self.filters
         call, (x_view, out_view, w_view, bias_view, residual_view) = self.described(x, out, w, bias, residual)
         if x_view.descriptor.device is None:
             return self._of_host(x, out, call, *(fixed.arrays if fixed else (w, bias)), residual)
@@ -127,7 +127,7 @@ class Operation:
         self, x: Any, out: Any, w: Any = None, bias: Any = None, residual: Any = None
     ) -> tuple[Call, tuple[View, View | None, View, View | None, View | None]]:
         """The call, and views of x, out, filters, bias and residual; raises ValueError, and TypeError for no array."""
-        fixed = self._filters
+        fixed = self.filters
         x_view, out_view = view(x, "x"), None if out is None else view(out, "out")
         w_view = fixed.w if fixed else view(w, "filters")
         bias_view = fixed.bias if fixed else None if bias is None else view(bias, "bias", axes=1)
@@ -170,7 +170,7 @@ class Operation:
             packet = self._generic(device, call, lane)
             packet.waits = waits
             return packet
-        fixed, recipe = self._filters, device.recipe(lane, loaded.program)
+        fixed, recipe = self.filters, device.recipe(lane, loaded.program)
         if fixed:
             copies, _ = fixed.copies(device, lane)
             prepared, new = fixed.prepared(device, lane, loaded)
@@ -179,9 +179,8 @@ class Operation:
         else:
             new, resources = True, loaded
             values = self._add_preparation(device, call, lane, loaded, recipe)
-        before = call.conv.top - loaded.key.conv.top, call.conv.left - loaded.key.conv.left
         follows = not new and (lane.life is None or device.streams.follows_kernel())
-        device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=follows)
+        device.add_rung(recipe, lane, loaded, call, values, pdl=follows)
         if route.rest:
             device.add_finish(recipe, route.rest, call.N, values.get("bias", 0), (call.y, call.residual))
         packet = Packet(recipe, lane, resources)
@@ -208,7 +207,7 @@ class Operation:
 
     def _generic(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """The packet of generic.cu, which takes every shape."""
-        recipe, fixed = device.recipe(lane), self._filters
+        recipe, fixed = device.recipe(lane), self.filters
         w: tuple[Value, Descriptor] = Symbol("w"), call.w
         bias: Value = 0 if call.bias is None else Symbol("bias")
         resources: Any = None
@@ -231,7 +230,7 @@ class Operation:
         """
         if residual is not None:
             terms = self.terms._replace(activation=None)
-            own = self._filters or FixedFilters(w, bias, terms)
+            own = self.filters or FixedFilters(w, bias, terms)
             y = Operation(terms, self.backend, own).compute(host_array(x), None)
             return self._given_back(x, out, call, self._turned(activated(y + host_array(residual), call.conv)))
         device = devices.OF_HOST_ARRAYS[self.backend]()
@@ -264,7 +263,7 @@ class Operation:
         N, C, H, W = x.shape
         y = np.empty(call.conv.y_shape(N), x.dtype)
         terms = self.terms._replace(layout="nchw")
-        operation = self._staging if self._filters else Operation(terms, self.backend, FixedFilters(w, bias, terms))
+        operation = self._staging if self.filters else Operation(terms, self.backend, FixedFilters(w, bias, terms))
         stream = int(device.executor.gpu.stream.handle)
         with device.lock, device.current():
             images = first_piece(device, call).N
@@ -283,7 +282,7 @@ class Operation:
     @cached_property
     def _staging(self) -> "Operation":
         """The same operation on arrays in nchw."""
-        return Operation(self.terms._replace(layout="nchw"), self.backend, self._filters)
+        return Operation(self.terms._replace(layout="nchw"), self.backend, self.filters)
 
 
 def operation_of(*arguments: Any) -> Operation:

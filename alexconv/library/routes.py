@@ -77,7 +77,7 @@ def candidates(device: Gpu, call: Call) -> tuple[Candidate, ...]:
     """
     able: list[Candidate] = []
     for conv in layers_of(call):
-        if (call.conv.residual or call.conv.y_channels) and any(each.copies == 0 for each in able):
+        if (call.conv.residual or call.conv.y_channels) and any(option.copies == 0 for option in able):
             break  # nothing is gained by adding or copying afterwards
         able += of_layer(device, call, conv)
     return ordered(call, able)
@@ -98,10 +98,10 @@ def ordered(call: Call, able: list[Candidate]) -> tuple[Candidate, ...]:
     return tuple(
         sorted(
             able,
-            key=lambda each: (
-                call.conv.C == 1 and each.choice.rung.splits_floats,
-                each.us,
-                later[each.choice.rung.name],
+            key=lambda option: (
+                call.conv.C == 1 and option.choice.rung.splits_floats,
+                option.us,
+                later[option.choice.rung.name],
             ),
         )
     )
@@ -149,8 +149,8 @@ def candidate(device: Gpu, call: Call, choice: auto.Choice, conv: Conv) -> Candi
     w_in_place = roles.w in FILTERS or in_place(call.w, rung.layout_of(roles.w))
     rest = rest_of(call, conv)
     used = (x_in_place, roles.x), (y_in_place, roles.y), (rest is None, roles.y), (w_in_place, roles.w)
-    elements = [(kept, prod(conv.shape_of(role, call.N))) for kept, role in used]
-    copied = [copying(conv, count, call.x.itemsize, device.executor.device) for kept, count in elements if not kept]
+    elements = [prod(conv.shape_of(role, call.N)) for is_in_place, role in used if not is_in_place]
+    copied = [copying(conv, count, call.x.itemsize, device.executor.device) for count in elements]
     return Candidate(choice, conv, x_in_place, y_in_place, rest, sum(copied))
 
 

@@ -41,6 +41,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import RESIDUAL, Rung, TensorMap
 from alexconv.library import generic
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, packed_descriptor
+from alexconv.library.calls import Call
 from alexconv.library.every_shape import BYTES, missing, of_library, of_rungs
 from alexconv.library.packets import MapOf, Recipe, Symbol, Value, arguments
 from alexconv.machine import cores
@@ -308,7 +309,7 @@ class Gpu:
         self.routed: set[Any] = set()  # calls whose rung is chosen
         self.choosing: dict[Any, Future[None]] = {}  # of calls whose rung is being chosen
         self.one_chooses, self.last_first_call = threading.Lock(), 0.0  # in the background, after a pause
-        self._asked: set[str] = set()  # classes whose builds for every shape have been begun
+        self._classes: set[str] = set()  # classes whose builds for every shape have been begun
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -482,9 +483,9 @@ class Gpu:
 
     def build_for_every_shape(self, precision: str) -> None:
         """Begins to compile a class's builds for every shape in the background, once in a process."""
-        if precision in self._asked or not self.compiles:
+        if precision in self._classes or not self.compiles:
             return
-        self._asked.add(precision)
+        self._classes.add(precision)
         gpu = self.executor.gpu
         for build in missing(list(of_rungs(gpu.arch, gpu.capability, precision))):
             COMPILERS.submit(build.compile, later=True)
@@ -618,9 +619,8 @@ class Gpu:
         recipe: Recipe,
         lane: Lane,
         loaded: Loaded,
-        call_arrays: tuple[Descriptor, Descriptor],
+        call: Call,
         values: Mapping[str, Value],
-        padding: tuple[int, int],
         *,
         pdl: bool,
     ) -> None:
@@ -630,7 +630,8 @@ class Gpu:
         place, else scratch arrays.  Arrays have the roles of the layer's direction.
         """
         key, program, bound = loaded.key, loaded.program, loaded.bound
-        (x, y), roles = call_arrays, key.conv.roles
+        x, y, roles = call.x, call.y, key.conv.roles
+        padding = call.conv.top - key.conv.top, call.conv.left - key.conv.left
         encoded = partial(self._map, lane, program)
 
         def packed(role: str, images: int) -> Descriptor:

@@ -57,8 +57,8 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
                 rungs = [
                     word for word in words if word in (AUTO, MEASURED) or ladder.named[word].precision == precision
                 ]
-                ways = [each for each in schedules if options.schedule != ALL or each.differs_on(network.stages, N)]
-                points += [NetworkPoint(network, N, precision, each, word) for word in rungs for each in ways]
+                ways = [way for way in schedules if options.schedule != ALL or way.differs_on(network.stages, N)]
+                points += [NetworkPoint(network, N, precision, way, word) for word in rungs for way in ways]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:
         raise UsageError("no network is left: no rung of --rungs has a class of --precision")

@@ -110,10 +110,11 @@ class NetworkRunner:
 
         Linear weights, which a network reads anew for each batch, leave nothing else in the cache either.
         """
-        place = [(step.stage.kind, step.stage.shape, plan.N, plan.precision, plan.layout) for step in plan.steps]
+        shared = plan.point.N, plan.point.precision, plan.layout
+        keys = [(step.stage.kind, step.stage.shape, *shared) for step in plan.steps]
         tried = [contenders(plan, step, self.executor, self.ladder) for step in plan.steps]
         best: list[tuple[float, BoundRung]] = [(inf, step.bound) for step in plan.steps]
-        if not all(key in self._fastest for key in place):
+        if not all(key in self._fastest for key in keys):
             for turn in range(max(map(len, tried))):
                 bounds = [rungs[min(turn, len(rungs) - 1)] for rungs in tried]
                 # A contender that does not compile or fit is none, and hides those of its turn.
@@ -126,8 +127,8 @@ class NetworkRunner:
                         min(pair, key=lambda timed: timed[0])
                         for pair in zip(best, zip(times, bounds, strict=True), strict=True)
                     ]
-            self._fastest |= {key: bound for key, (_, bound) in zip(place, best, strict=True)}
-        return with_rungs(plan, [self._fastest[key] for key in place])
+            self._fastest |= {key: bound for key, (_, bound) in zip(keys, best, strict=True)}
+        return with_rungs(plan, [self._fastest[key] for key in keys])
 
     def _own(self, point: NetworkPoint) -> Record:
         plan, x = self.plan(point), self.images(point.network, point.N)
@@ -149,7 +150,7 @@ class NetworkRunner:
         stages = [max(errors, key=worst_first) for errors in zip(*(run[0] for run in runs), strict=True)]
         whole = max((run[1] for run in runs), key=worst_first)
         of_steps = [
-            {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.N)}
+            {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.point.N)}
             for error, step in zip(stages, plan.steps, strict=True)
         ]
         facts: Record = {"stages": of_steps, "end_to_end": asdict(whole), "status": "ok"}
@@ -236,7 +237,7 @@ def facts_of(plan: NetworkPlan) -> Record:
         "pieces": len(plan.pieces),
         "images_per_piece": plan.images_per_piece,
         "device_bytes": plan.device_bytes(plan.images_per_piece),
-        "macs": plan.network.macs(plan.N),
+        "macs": plan.point.network.macs(plan.point.N),
     }
 
 

@@ -46,7 +46,7 @@ class CudaNetwork:
             self._stream.synchronize()
 
     def _errors(self) -> Any:
-        return self._gpu.errors(self.plan.network.name)
+        return self._gpu.errors(self.plan.point.network.name)
 
     def _allocate(self, name: str, nbytes: int) -> int:
         """Address of an array between guard zones, filled with NaN."""
@@ -63,7 +63,7 @@ class CudaNetwork:
             for zone in guards(int(allocation), nbytes):
                 self._driver.memcpy_dtoh(content, zone)
                 if (content != CANARY).any():
-                    raise LaunchError(f"{self.plan.network.name}: a kernel stored beside the array {name}")
+                    raise LaunchError(f"{self.plan.point.network.name}: a kernel stored beside the array {name}")
 
     def _of(self, step: Step) -> dict[str, int]:
         return {name: self._addresses[array] for name, array in step.arrays.items()}
@@ -78,7 +78,7 @@ class CudaNetwork:
 
     def enqueue(self, images: int) -> None:
         """Enqueues all stages over a piece whose images are on the device; the host waits if the schedule says so."""
-        schedule = self.plan.schedule
+        schedule = self.plan.point.schedule
         for number in range(len(self._programs)):
             self._enqueue_step(number, images, pdl=schedule.dependent and number > 0)
             if schedule.waits:
@@ -104,7 +104,7 @@ class CudaNetwork:
 
     def launcher(self, images: int) -> Callable[[], None]:
         """What launches the stages over a piece of so many images as the schedule says."""
-        if not self.plan.schedule.graph:
+        if not self.plan.point.schedule.graph:
             return partial(self.enqueue, images)
         if images not in self._recorded:
             self.enqueue(images)  # encodes tensor maps, which a capture forbids
@@ -176,7 +176,7 @@ class CudaNetwork:
             elif stages:
                 facts["stage_samples"] = self._stage_samples()
             samples |= self._transfers(images, pieces, due, seconds)
-            if plan.schedule.graph and len(pieces) == 1:
+            if plan.point.schedule.graph and len(pieces) == 1:
                 samples |= self._overlapped(images, due, seconds)
             self._check_guards()
         return samples, facts

@@ -72,8 +72,8 @@ def _packings(stages: Sequence[Stage], device: Device) -> list[Packing]:
 def packed(stages: Sequence[Stage], parameters: Sequence[Parameters], device: Device) -> dict[str, Values]:
     """The kernel's ``weights`` and ``biases``, in fp16."""
     of_stages = zip(stages, parameters, _packings(stages, device), strict=True)
-    weights = [_fragments(stage, given.w.astype(np.float16), packing) for stage, given, packing in of_stages]
-    biases = [given.bias for given in parameters if given.bias is not None]
+    weights = [_fragments(stage, arrays.w.astype(np.float16), packing) for stage, arrays, packing in of_stages]
+    biases = [arrays.bias for arrays in parameters if arrays.bias is not None]
     return {"weights": np.concatenate(weights), "biases": np.concatenate(biases).astype(np.float16)}
 
 

@@ -83,16 +83,13 @@ class Step:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """A network for N images by one rung for each stage.  Raises DoesNotFit where no piece fits the budget.
+    """How a point's network runs: one rung for each stage.  Raises DoesNotFit where no piece fits the budget.
 
     ``whole`` is launched in place of the steps, if there is one, and leaves their outputs in its own arrays.
     """
 
-    network: Network
-    schedule: Schedule
-    precision: str
+    point: NetworkPoint
     layout: str
-    N: int
     steps: tuple[Step, ...]
     budget: float = inf
     whole: Step | None = None
@@ -100,7 +97,7 @@ class NetworkPlan:
     def __post_init__(self) -> None:
         if (needed := self.device_bytes(1)) > self.budget:
             raise DoesNotFit(
-                f"{self.network.name} needs {needed / MEBIBYTE:.1f} MiB of device memory for one image, "
+                f"{self.point.network.name} needs {needed / MEBIBYTE:.1f} MiB of device memory for one image, "
                 f"the budget is {self.budget / MEBIBYTE:.1f}"
             )
 
@@ -114,24 +111,24 @@ class NetworkPlan:
         if self.whole is None or step is self.steps[-1]:
             return self.launched[-1].output if self.whole else step.output, 0
         number = next(number for number, other in enumerate(self.steps) if other is step)
-        begins = persistent.places([each.stage for each in self.steps], self.whole.bound.device)
+        begins = persistent.places([other.stage for other in self.steps], self.whole.bound.device)
         return self.whole.arrays["activations"], begins[number]
 
     @property
     def dtype(self) -> str:
         """The type of all arrays, as NumPy names it."""
-        return PRECISIONS[self.precision].dtype
+        return PRECISIONS[self.point.precision].dtype
 
     @cached_property
     def images_per_piece(self) -> int:
         """As many images as fit the budget."""
-        return bisect_right(range(1, self.N + 1), self.budget, key=self.device_bytes)
+        return bisect_right(range(1, self.point.N + 1), self.budget, key=self.device_bytes)
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
         """``(first, last + 1)`` image of each piece."""
-        step = self.images_per_piece
-        return [(first, min(first + step, self.N)) for first in range(0, self.N, step)]
+        step, N = self.images_per_piece, self.point.N
+        return [(first, min(first + step, N)) for first in range(0, N, step)]
 
     def sizes(self, images: int) -> dict[str, int]:
         """Bytes of every array for a piece of so many images."""
@@ -189,7 +186,7 @@ def plan_network(
         raise DoesNotFit(f"{word} takes no stage of {network.name}")
     parameters = [used(stage, weights[number]) for stage, number in stages]
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
-    return NetworkPlan(network, schedule, precision, layout, N, steps, available)
+    return NetworkPlan(point, layout, steps, available)
 
 
 def persistent_plan(
@@ -201,11 +198,10 @@ def persistent_plan(
     arrays = {"x": IMAGES, "y": ALTERNATING[0], **{name: name for name in names}}
     whole = Step(Stage(point.network.name, bound.conv), bound, None, arrays)
     steps = [
-        Step(stage, replace(bound, conv=stage.shape), given, {"x": "", "y": stage.name, "w": stage.name})
-        for stage, given in stages
+        Step(stage, replace(bound, conv=stage.shape), parameters, {"x": "", "y": stage.name, "w": stage.name})
+        for stage, parameters in stages
     ]
-    network, schedule, precision = point.network, point.schedule, point.precision
-    return NetworkPlan(network, schedule, precision, persistent.LAYOUT, point.N, tuple(steps), budget, whole)
+    return NetworkPlan(point, persistent.LAYOUT, tuple(steps), budget, whole)
 
 
 def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung]) -> NetworkPlan:
@@ -216,18 +212,18 @@ def with_rungs(plan: NetworkPlan, bounds: Sequence[BoundRung]) -> NetworkPlan:
 
 def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder) -> list[BoundRung]:
     """The likeliest rungs of a step on the executor's device, its own first, each once."""
-    stage, own = step.stage, STAGES[plan.dtype, plan.layout]
+    stage, N, precision = step.stage, plan.point.N, plan.point.precision
     if not isinstance(stage, Product):
         return [step.bound]
-    served = plan.precision, *PRECISIONS[plan.precision].stricter
+    served = precision, *PRECISIONS[precision].stricter
     rungs = [rung for rung in ladder if rung.precision in served and rung.dtype == plan.dtype]
     rungs = [rung for rung in rungs if is_linear(stage) or rung.layout == plan.layout]
-    candidates = [step.bound, *auto.contenders(executor.device, stage.shape, plan.N, rungs, CONTENDERS)]
-    if is_linear(stage) and plan.N <= FEW_IMAGES:
-        usual = bound_to(own["linear"], stage, plan.N, executor)
+    candidates = [step.bound, *auto.contenders(executor.device, stage.shape, N, rungs, CONTENDERS)]
+    if is_linear(stage) and N <= FEW_IMAGES:
+        usual = bound_to(STAGES[plan.dtype, plan.layout]["linear"], stage, N, executor)
         candidates += [usual.having({SPLITS.name: splits}) for splits in SPLITS.choices]
     once = {(bound.rung.name, *sorted(bound.constants.items())): bound for bound in candidates}
-    return [bound for bound in once.values() if not misfit(executor, bound, plan.N)]
+    return [bound for bound in once.values() if not misfit(executor, bound, N)]
 
 
 def used(stage: Stage, parameters: Parameters | None) -> Parameters | None:
@@ -305,8 +301,8 @@ def as_stored(step: Step, plan: NetworkPlan) -> dict[str, Values]:
     A linear layer's weights get the order in which its input lies in memory.
     """
     if step is plan.whole:
-        given = [of_stage.parameters for of_stage in plan.steps if of_stage.parameters]
-        return persistent.packed([of_stage.stage for of_stage in plan.steps], given, step.bound.device)
+        parameters = [of_stage.parameters for of_stage in plan.steps if of_stage.parameters]
+        return persistent.packed([of_stage.stage for of_stage in plan.steps], parameters, step.bound.device)
     if not step.parameters:
         return {}
     w, bias, stage = step.parameters.w, step.parameters.bias, step.stage

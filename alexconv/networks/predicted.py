@@ -118,11 +118,11 @@ def predict_stages(plan: NetworkPlan, gpu: Gpu, kernels: Kernels) -> Iterator[St
     """Each stage's launches; one that the model cannot follow is refused, with the reason.  Raises MissingTool."""
     for number, step in enumerate(plan.steps):
         try:
-            launches = tuple(model.predict(step.bound, kernels(step.bound, gpu), plan.N, gpu))
+            launches = tuple(model.predict(step.bound, kernels(step.bound, gpu), plan.point.N, gpu))
         except (UnknownInstruction, CompileError) as error:
             yield StagePrediction(step, reason=str(error))
             continue
-        depends = plan.schedule.dependent and step.bound.launches(plan.N)[0].pdl
+        depends = plan.point.schedule.dependent and step.bound.launches(plan.point.N)[0].pdl
         follows = ("dependent" if depends else "next") if number else "first"
         yield StagePrediction(step, launches, gpu[f"launch.{follows}_seconds"])
 

@@ -24,9 +24,9 @@ class Network:
 
     def __post_init__(self) -> None:
         for before, stage in zip(self.stages, self.stages[1:], strict=False):
-            given, taken = before.shape, stage.shape
-            planes = getattr(stage, "planes", None) or (taken.C, taken.H, taken.W)
-            if planes != (given.M, given.E, given.F):
+            output, shape = before.shape, stage.shape
+            planes = getattr(stage, "planes", None) or (shape.C, shape.H, shape.W)
+            if planes != (output.M, output.E, output.F):
                 raise ValueError(f"{self.name}: {stage.name} takes {planes}, not {before.name}'s output")
 
     @property

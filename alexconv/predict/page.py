@@ -99,15 +99,19 @@ def compared(predictions: Sequence[Record], measured: Sequence[Record]) -> list[
     times = []
     for prediction in predictions:
         axes, stages = prediction["axes"], prediction["stages"]
-        same = [each for each in measured if each["axes"] == axes and each["status"] == "ok" and each.get("samples")]
-        same = [each for each in same if list(map(_computed, each["stages"])) == list(map(_computed, stages))]
+        same = [
+            record
+            for record in measured
+            if record["axes"] == axes and record["status"] == "ok" and record.get("samples")
+        ]
+        same = [record for record in same if list(map(_computed, record["stages"])) == list(map(_computed, stages))]
         for number, stage in enumerate(stages):
-            alone = [each["stages"][number] for each in same if each["stages"][number].get("samples")]
+            alone = [record["stages"][number] for record in same if record["stages"][number].get("samples")]
             facts = stage["stage"], stage["kind"], stage["rung"], stage.get("ms")
             times.append(NetworkTime(axes, *facts, _median_of(alone)))
         whole = _median_of(same)
         times.append(NetworkTime(axes, WHOLE, WHOLE, "", prediction.get("ms"), whole))
-        alone_ms = [each.measured for each in times[-len(stages) - 1 : -1]]
+        alone_ms = [time.measured for time in times[-len(stages) - 1 : -1]]
         if "ms" in prediction and all(alone_ms):
             gaps = fsum(stage["ms_in_network"] - stage["ms"] for stage in stages)
             times.append(NetworkTime(axes, SUMMED, SUMMED, "", fsum(ms or 0 for ms in alone_ms) + gaps, whole))
@@ -125,28 +129,28 @@ def _computed(stage: Record) -> tuple[object, ...]:
 
 
 def _median_of(timed: Sequence[Record]) -> float | None:
-    return median(median_ms(each) for each in timed) if timed else None
+    return median(median_ms(record) for record in timed) if timed else None
 
 
 def networks(times: Sequence[NetworkTime]) -> Iterator[str]:
     """Lines of a table of stages that were timed alone, and of whole networks."""
     yield "| class | N | schedule | stage | rung | predicted, us | measured, us | error % |"
     yield "|---|---:|---|---|---|---:|---:|---:|"
-    for each in times:
-        if each.measured or each.stage == WHOLE:
-            axes = (each.axes[name] for name in ("precision", "N", "schedule"))
-            us = (f"{1e3 * ms:.1f}" if ms else "-" for ms in (each.predicted, each.measured))
-            error = "-" if each.error is None else f"{each.error:+.0f}"
-            yield f"| {' | '.join(map(str, (*axes, each.stage, each.rung, *us, error)))} |"
+    for time in times:
+        if time.measured or time.stage == WHOLE:
+            axes = (time.axes[name] for name in ("precision", "N", "schedule"))
+            us = (f"{1e3 * ms:.1f}" if ms else "-" for ms in (time.predicted, time.measured))
+            error = "-" if time.error is None else f"{time.error:+.0f}"
+            yield f"| {' | '.join(map(str, (*axes, time.stage, time.rung, *us, error)))} |"
 
 
 def whole_networks(times: Sequence[NetworkTime]) -> Iterator[str]:
     """Lines of a table of whole networks, each with the stage that is most microseconds off."""
     yield "| network | class | N | predicted, us | measured, us | error % | furthest stage | rung | off by, us | % |"
     yield "|---|---|---:|---:|---:|---:|---|---|---:|---:|"
-    for whole in (each for each in times if each.stage == WHOLE):
-        stages = [each for each in times if each.axes == whole.axes and each.rung and each.missed is not None]
-        furthest = max(stages, key=lambda each: abs(each.missed or 0), default=None)
+    for whole in (time for time in times if time.stage == WHOLE):
+        stages = [time for time in times if time.axes == whole.axes and time.rung and time.missed is not None]
+        furthest = max(stages, key=lambda time: abs(time.missed or 0), default=None)
         of_stage = (furthest.stage, furthest.rung, *_signed(furthest)) if furthest else ("-",) * 4
         names = (whole.axes[name] for name in ("network", "precision", "N"))
         us = (f"{1e3 * ms:.1f}" if ms else "-" for ms in (whole.predicted, whole.measured))
@@ -164,8 +168,8 @@ def network_errors(times: Sequence[NetworkTime]) -> Iterator[str]:
     """Lines of a table of errors by what a stage is, and of whole networks."""
     yield "| what | n | mean error % | predicted less measured, mean % | largest error % |"
     yield "|---|---:|---:|---:|---:|"
-    for kind in dict.fromkeys([*(each.kind for each in times if each.rung), WHOLE, SUMMED]):
-        signed = [each.error for each in times if each.kind == kind and each.error is not None]
+    for kind in dict.fromkeys([*(time.kind for time in times if time.rung), WHOLE, SUMMED]):
+        signed = [time.error for time in times if time.kind == kind and time.error is not None]
         if signed:
             sizes = [abs(error) for error in signed]
             yield f"| {kind} | {len(signed)} | {fmean(sizes):.1f} | {fmean(signed):+.1f} | {max(sizes):.0f} |"

@@ -77,7 +77,9 @@ def by_forward(forward: Rung, alias: str, name: str, arrays: Mapping[str, str], 
             *(renamed(launch, arrays) for launch in forward.prepare),
         ),
         prepared=(Array("turned", lambda p: p.conv.w_shape(), itemsize(forward)), *forward.prepared),
-        maps=tuple(replace(each, array=arrays.get(each.array, each.array)) for each in forward.maps),
+        maps=tuple(
+            replace(tensor_map, array=arrays.get(tensor_map.array, tensor_map.array)) for tensor_map in forward.maps
+        ),
         cpu_order=0,
         direction=DGRAD,
         **more,

@@ -167,7 +167,16 @@ def packings(layers: Sequence[Layer], blocks: int) -> list[Packing]:
     return [Packing(*parts) for parts in zip(layers, tiles, weights, biases, outputs, strict=False)]
 
 
-def _macros(packing: Packing | None) -> dict[str, int]:
+def _macros(packed: Sequence[Packing]) -> dict[str, int]:
+    """The macros of the kernel: those of MOST stages, and what they share."""
+    sizes = {"ELEMENT_BYTES": HALF, "CHANNELS_LAST": 1, "STAGE_COUNT": len(packed)}
+    for number in range(MOST):
+        of_stage = _stage_macros(packed[number] if number < len(packed) else None)
+        sizes |= {f"STAGE{number}_{name}": value for name, value in of_stage.items()}
+    return sizes | {"WORK_BYTES": max(work_bytes(stage.layer, stage.tile) for stage in packed)}
+
+
+def _stage_macros(packing: Packing | None) -> dict[str, int]:
     """What a stage's macros say; zeros beyond the last."""
     layer, tile = (packing.layer, packing.tile) if packing else (Layer(Conv(1, 1, 1, 1, 1, 1)), Tile(1, 1))
     conv, (E, F) = layer.conv, layer.pooled
@@ -185,13 +194,7 @@ def _macros(packing: Packing | None) -> dict[str, int]:
 def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     """The kernel for layers in order on so many multiprocessors."""
     packed = packings(layers, blocks)
-    sizes = {"ELEMENT_BYTES": HALF, "CHANNELS_LAST": 1, "STAGE_COUNT": len(layers)}
-    for number in range(MOST):
-        of_stage = _macros(packed[number] if number < len(layers) else None)
-        sizes |= {f"STAGE{number}_{name}": value for name, value in of_stage.items()}
-    work = max(work_bytes(layer.layer, layer.tile) for layer in packed)
-    sizes["WORK_BYTES"] = work
-    last = packed[-1]
+    sizes, last = _macros(packed), packed[-1]
     total = last.weights + weight_bytes(last.layer, last.tile.rows)
     arrays = {
         "weights": total // HALF,
@@ -199,7 +202,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     }
 
     def shared(p: Problem) -> int:
-        return WARPS * p["SLOTS"] * SLOT_BYTES + work
+        return WARPS * p["SLOTS"] * SLOT_BYTES + sizes["WORK_BYTES"]
 
     def grid(p: Problem) -> Dims:
         return blocks, 1, 1

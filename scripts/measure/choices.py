@@ -130,29 +130,31 @@ def call(case: Case) -> Call:
 
 def likeliest(device: Gpu, case: Case, most: int) -> list[Candidate]:
     """What is compared: the first of the library's candidates, then others by their estimates."""
-    on, asked = device.executor.device, call(case)
+    on, layer_call = device.executor.device, call(case)
     served = (case.precision, *PRECISIONS[case.precision].stricter)
-    first = candidates(device, asked)[:1]
+    first = candidates(device, layer_call)[:1]
     rungs = (rung for rung in LADDER if rung.precision in served and not device.executor.unsuited(rung))
     known = (least for rung in rungs if (least := best(rung, case.conv, case.N, on)))
     choices = (auto.Choice(bound.rung, dict(bound.constants), measured=False, us=us) for us, bound in known)
-    others = sorted((candidate(device, asked, choice, case.conv) for choice in choices), key=lambda each: each.us)
+    others = sorted(
+        (candidate(device, layer_call, choice, case.conv) for choice in choices), key=lambda option: option.us
+    )
     unique: dict[WorkspaceKey, Candidate] = {}
-    for each in (*first, *others[:most]):
-        unique.setdefault(key_of(each, case.N), each)
+    for option in (*first, *others[:most]):
+        unique.setdefault(key_of(option, case.N), option)
     return list(unique.values())
 
 
 def build(device: Gpu, case: Case, compared: Sequence[Candidate]) -> list[Future[None]]:
     """The compilations of a case's candidates, begun."""
     with device.lock, device.current():
-        begun = [device.build(each.bound(device)) for each in compared]
-    return [each for each in begun if each is not None]
+        begun = [device.build(option.bound(device)) for option in compared]
+    return [future for future in begun if future is not None]
 
 
 def force(route: Route) -> None:
     """Makes the library compute every new call along a route."""
-    operation.route_of = lambda device, asked: route
+    operation.route_of = lambda device, call: route
 
 
 def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) -> list[Record]:
@@ -161,11 +163,11 @@ def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) 
     x, w = bench.tensors(conv, case.N, case.precision, case.memory)
     expected, norms = exact(bench.torch, x[:1].double(), w.double(), conv)
     trials = []
-    for each in compared:
-        rung = each.choice.rung
-        facts: Record = {"rung": rung.name, "layout": rung.layout, "constants": dict(each.choice.constants)}
-        facts |= {"us": each.choice.us, "measured": each.choice.measured, "copies_us": each.copies}
-        force(Route(key_of(each, case.N), each.rest))
+    for option in compared:
+        rung = option.choice.rung
+        facts: Record = {"rung": rung.name, "layout": rung.layout, "constants": dict(option.choice.constants)}
+        facts |= {"us": option.choice.us, "measured": option.choice.measured, "copies_us": option.copies}
+        force(Route(key_of(option, case.N), option.rest))
         layer = bench.alexconv.Conv2d(
             w.contiguous(), conv.strides, conv.padding, case.precision, dilation=conv.dilation, groups=conv.groups
         )
@@ -180,7 +182,7 @@ def timed(bench: Bench, device: Gpu, case: Case, compared: Sequence[Candidate]) 
     return trials
 
 
-def told(case: Case, trials: Sequence[Record]) -> float | None:
+def report(case: Case, trials: Sequence[Record]) -> float | None:
     """Prints a case; returns the first candidate's time over the shortest."""
     times = [trial["ms"] for trial in trials if "ms" in trial]
     lost = trials[0]["ms"] / min(times) if times and "ms" in trials[0] else None
@@ -254,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def prepared(part: Sequence[Case]) -> list[tuple[Case, list[Candidate], list[Future[None]]]]:
         compared = [(case, likeliest(device, case, chosen.most)) for case in part]
-        return [(case, each, build(device, case, each)) for case, each in compared]
+        return [(case, group, build(device, case, group)) for case, group in compared]
 
     drawn = cases(chosen.layers, chosen.seed)
     parts = [drawn[first : first + AT_ONCE] for first in range(0, len(drawn), AT_ONCE)]
@@ -264,12 +266,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case, compared, building in current:
             if perf_counter() - begun > chosen.seconds:
                 break
-            for each in building:
-                each.exception()  # its call raises it again
+            for future in building:
+                future.exception()  # its call raises it again
             trials = timed(bench, device, case, compared) if compared else []
             facts = {"kind": case.kind, "N": case.N, "precision": case.precision, "memory": case.memory}
             file.header("library-trials", {**headers, **facts, "conv": asdict(case.conv), "trials": trials})
-            if trials and (lost := told(case, trials)):
+            if trials and (lost := report(case, trials)):
                 losses.append(lost)
     if losses:
         print(f"{len(losses)} layers: {exp(mean(map(log, losses))):.3f} of the shortest times, worst {max(losses):.2f}")

@@ -64,12 +64,12 @@ LAYERS = (
 
 def compared(device: Gpu, case: Case) -> list[Candidate]:
     """The choice, the first builds for every shape, and the first of these for this shape alone."""
-    asked = call(case)
-    every = meanwhile(device, asked)[:OTHERS]
-    alone = [replace(each, dynamic=False) for each in every[:1]]
+    layer_call = call(case)
+    every = meanwhile(device, layer_call)[:OTHERS]
+    alone = [replace(option, dynamic=False) for option in every[:1]]
     unique: dict[WorkspaceKey, Candidate] = {}
-    for each in (*candidates(device, asked)[:1], *every, *alone):
-        unique.setdefault(key_of(each, case.N), each)
+    for option in (*candidates(device, layer_call)[:1], *every, *alone):
+        unique.setdefault(key_of(option, case.N), option)
     return list(unique.values())
 
 
@@ -99,16 +99,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.freeze()  # a capture begins with a collection
     points = list(cases([int(N) for N in chosen.N.split(",")], chosen.precision.split(",")))
     prepared = [(case, compared(device, case)) for case in points]
-    building = [build(device, case, each) for case, each in prepared]
+    building = [build(device, case, group) for case, group in prepared]
     slower = []
-    for (case, each), compilations in zip(prepared, building, strict=True):
+    for (case, group), compilations in zip(prepared, building, strict=True):
         if perf_counter() - begun > chosen.seconds:
             print(f"stopped after {chosen.seconds:g} s", flush=True)
             break
         for compilation in compilations:
             compilation.exception()  # its call raises it again
-        trials = timed(bench, device, case, each)
-        for trial, candidate in zip(trials, each, strict=True):
+        trials = timed(bench, device, case, group)
+        for trial, candidate in zip(trials, group, strict=True):
             trial["dynamic"] = candidate.dynamic
         facts = {"kind": case.kind, "N": case.N, "precision": case.precision, "memory": case.memory}
         file.header("library-dynamic", {**headers, **facts, "conv": asdict(case.conv), "trials": trials})

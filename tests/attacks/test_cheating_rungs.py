@@ -196,7 +196,7 @@ def test_what_a_kernel_prints_is_no_record(tmp_path):
     out = tmp_path / "r.jsonl"
     done = run_of(tmp_path, "prints", "--json", "--out", str(out))
     (line,) = map(json.loads, done.stdout.splitlines())
-    assert [line] == [{**each} for each in read([out]).points]
+    assert [line] == [{**record} for record in read([out]).points]
     assert "0.0001" in done.stderr
     assert line["samples"] == {}
 
@@ -250,14 +250,14 @@ def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_
     executor = choose_executor("cuda")
     driver, limit = executor.gpu.bindings, executor.gpu.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
     _, before = driver.cuCtxGetLimit(limit)
-    asked = []  # once: not allowed while a graph is captured
+    addresses = []  # once: not allowed while a graph is captured
 
     def set_aside(nbytes: int) -> int:
         driver.cuCtxSetLimit(limit, nbytes)
         return driver.cuCtxGetLimit(limit)[1]
 
     def grid(p):
-        asked.append(asked or set_aside(before + (8 << 20)))
+        addresses.append(addresses or set_aside(before + (8 << 20)))
         return p.N, p.conv.M, 1
 
     if set_aside(before + (8 << 20)) == before:
@@ -286,12 +286,12 @@ def test_a_rung_with_another_grid_has_another_key():
 
 @shows("slows a peer by a bad layout")
 def test_a_peer_that_is_slow_in_one_layout_counts_in_the_other(tmp_path):
-    found = []
+    records = []
     for layer in LAYERS:
         ours, *peers = (record("alexnet", layer, 128, rung) for rung in ("wgmma-split", *FP32.peers))
-        for each, ms in zip((ours, *peers), (0.4, 40.0, 0.5), strict=True):
-            found.append(each | {"samples": {"kernel": [ms] * 10}})
-    source = gather([write(tmp_path / "r.jsonl", found)], None).many
+        for of_rung, ms in zip((ours, *peers), (0.4, 40.0, 0.5), strict=True):
+            records.append(of_rung | {"samples": {"kernel": [ms] * 10}})
+    source = gather([write(tmp_path / "r.jsonl", records)], None).many
     assert source.named_sum(FP32.peers[0], 128) == pytest.approx(5 * 40.0)
     assert source.faster_layouts(FP32, 128) == pytest.approx(5 * 0.5)
     assert {peer.layout for peer in TORCH_PEERS if not peer.is_product} == {*LAYOUTS}

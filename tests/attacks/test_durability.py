@@ -65,7 +65,11 @@ def wall_seconds(start: Callable[[], "subprocess.Popen[bytes]"]) -> float:
 
 
 def points_of(path: Path) -> set[tuple[int, str]]:
-    return {(each["point"]["layer"], each["point"]["rung"]) for each in read([path]).points if each["status"] == "ok"}
+    return {
+        (record["point"]["layer"], record["point"]["rung"])
+        for record in read([path]).points
+        if record["status"] == "ok"
+    }
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +173,7 @@ def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, fresh_c
     assert [process.wait() for process in processes] == [0] * len(names)
     records, count = read([out]), len(names)
     assert (records.unreadable, len(records.points)) == ([], 2 * count)
-    assert {each["status"] for each in records.points} == {"ok"}
+    assert {record["status"] for record in records.points} == {"ok"}
     keep("runs at once on one cache and one record file", count, "points lost or not whole")
 
 
@@ -223,12 +227,12 @@ def test_a_damaged_record_file_never_has_another_record(share: int, tmp_path: Pa
         file.point(record("alexnet", 1, N, "direct"))
     file.header("host", {"cpu": "a CPU"})
     whole = path.read_bytes()
-    points = [json.dumps(each, sort_keys=True) for each in read([path]).points]
+    points = [json.dumps(record, sort_keys=True) for record in read([path]).points]
     draw, wrong = drawing(share), 0
     for _ in range(tries := 300):
         path.write_bytes(damaged(whole, draw))
         records = read([path])
-        wrong += any(json.dumps(each, sort_keys=True) not in points for each in records.points)
+        wrong += any(json.dumps(record, sort_keys=True) not in points for record in records.points)
         wrong += len(records.points) + len(records.headers) + len(records.unreadable) < 1 and path.stat().st_size > 0
     keep("damaged record files", tries, "records changed and taken for whole", wrong)
     assert wrong == 0

@@ -69,8 +69,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths to all nested values."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     paths = [path] if path else []
-    for key, each in inner:
-        paths += places(each, (*path, key))
+    for key, item in inner:
+        paths += places(item, (*path, key))
     return paths
 
 

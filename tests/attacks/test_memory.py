@@ -234,5 +234,5 @@ def test_a_whole_run_of_2048_images_fits_eight_gibibytes_of_host_memory(tmp_path
     assert status == 0, done.stdout
     print(f"peak of the host's memory: {peak}")
     assert peak < HOST_BYTES
-    assert [each["status"] for each in read([tmp_path / "r.jsonl"]).points] == ["ok", "ok"]
+    assert [record["status"] for record in read([tmp_path / "r.jsonl"]).points] == ["ok", "ok"]
     keep("peaks of the host's memory, a run of 2048 images", 1, "more than 8 GiB")

@@ -33,7 +33,7 @@ class Device:
         self.y = np.full((IMAGES, FILTERS), np.nan, np.float32)
         self.expected = self.right()
         self.now, self.events, self.busy_ms, self.launched = 0.0, 1.0, 0.0, 0
-        self.cached = self.kept = False  # x and w are in the L2 cache, and persist there through a flush
+        self.cached = self.persistence = False  # x and w are in the L2 cache, and persist there through a flush
         self.memory = SimpleNamespace()  # the program's own state
         self.random = np.random.default_rng(2)  # the program's random numbers
         self.stream = self
@@ -47,10 +47,10 @@ class Device:
         self.now += self._launch(self) or HONEST_MS
 
     def flush(self) -> None:
-        self.cached = self.cached and self.kept
+        self.cached = self.cached and self.persistence
 
     def reset_persisting_lines(self) -> None:
-        self.kept = False
+        self.persistence = False
 
     def mark(self, stream: object) -> SimpleNamespace:
         at = self.now * self.events
@@ -76,8 +76,8 @@ class Device:
         return sums(np.where(negated[:, None], -self.y, self.y))
 
     def input_sums(self, negated) -> np.ndarray:
-        kept = (np.where(negated[:, None], -self.x, self.x), self.w, self.prepared)
-        return np.concatenate([sums(values) for values in kept])
+        inputs = (np.where(negated[:, None], -self.x, self.x), self.w, self.prepared)
+        return np.concatenate([sums(values) for values in inputs])
 
 
 Launch = Callable[[Device], float | None]
@@ -124,12 +124,12 @@ def where_it_is_there(device: Device) -> float | None:
 
 
 def by_pointer(device: Device) -> float | None:
-    kept = device.memory.__dict__.setdefault(str(device.x.ctypes.data), None)
-    if kept is None:
+    answer = device.memory.__dict__.setdefault(str(device.x.ctypes.data), None)
+    if answer is None:
         honest(device)
         setattr(device.memory, str(device.x.ctypes.data), device.y.copy())
         return None
-    device.y[:] = kept
+    device.y[:] = answer
     return CHEATING_MS
 
 
@@ -201,7 +201,9 @@ def timed(launch: Launch, *, exact: bool = True) -> tuple[dict, list[str]]:
     audit.finish()
     if clocks and not audit.suspects:
         raise Untrusted(clocks[0])
-    faults = [each.when for each in audit.suspects if not np.allclose(each.y, device.expected, rtol=0, atol=ROUNDING)]
+    faults = [
+        suspect.when for suspect in audit.suspects if not np.allclose(suspect.y, device.expected, rtol=0, atol=ROUNDING)
+    ]
     return samples, faults
 
 
@@ -350,7 +352,7 @@ def test_lines_that_a_kernel_keeps_do_not_make_its_next_launch_faster():
     def keeps(device: Device) -> float:
         honest(device)
         ms = CHEATING_MS if device.cached else HONEST_MS
-        device.cached = device.kept = True
+        device.cached = device.persistence = True
         return ms
 
     device = Device(keeps)
@@ -362,8 +364,8 @@ def test_lines_that_a_kernel_keeps_do_not_make_its_next_launch_faster():
 @shows("leaves clocks, a power limit or a share of the L2 cache set")
 def test_a_device_that_is_left_with_other_settings_is_refused():
     settings = {"power_limit_mw": 700_000}
-    found = CudaExecutor.__new__(CudaExecutor)
-    found._settings, found._first_settings, found.health = settings.copy, settings.copy(), dict
+    executor = CudaExecutor.__new__(CudaExecutor)
+    executor._settings, executor._first_settings, executor.health = settings.copy, settings.copy(), dict
 
     def measure(seconds: float) -> dict[str, list[float]]:
         return {"kernel": [1.0]}
@@ -372,13 +374,13 @@ def test_a_device_that_is_left_with_other_settings_is_refused():
         settings["power_limit_mw"] = 300_000
         return measure(seconds)
 
-    assert runner.timed(found, measure, 0.1)["samples"] == {"kernel": [1.0]}
-    for each in (lowers, measure):  # the next measurement runs under the same limit
+    assert runner.timed(executor, measure, 0.1)["samples"] == {"kernel": [1.0]}
+    for measurement in (lowers, measure):  # the next measurement runs under the same limit
         with pytest.raises(Untrusted, match="since the run began: power_limit_mw 700000 -> 300000"):
-            runner.timed(found, each, 0.1)
+            runner.timed(executor, measurement, 0.1)
     settings.clear()
     with pytest.raises(Untrusted, match="power_limit_mw 700000 -> None"):
-        runner.timed(found, measure, 0.1)
+        runner.timed(executor, measure, 0.1)
 
 
 @shows("patches the samples")

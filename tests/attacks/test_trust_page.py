@@ -25,7 +25,7 @@ def test_every_unnoticed_mutant_has_a_reason() -> None:
 
 def test_every_reason_for_an_equivalent_mutant_is_one_of_a_mutant() -> None:
     reasons = {trust.why(line, KNOWN) for line in trust.equivalent(LINES, KNOWN)}
-    assert {each["why"] for each in KNOWN} == reasons
+    assert {mutant["why"] for mutant in KNOWN} == reasons
 
 
 def test_a_reason_is_for_the_change_of_the_source_that_it_names() -> None:
@@ -58,10 +58,10 @@ def test_tasks_have_disjoint_mutants() -> None:
     mutant, *_ = mutants.mutants_of(mutants.RUNGS["direct"], mutants.random.Random(0))
     facts = {"rung": "direct", "noticed": [], **mutants.asdict(mutant)}
     tasks = mutants.tasks_of("direct", [facts], 4, 1)
-    taken = [{(each.file, each.start, each.after) for each in task.mutants()} for task in tasks]
+    taken = [{(mutant.file, mutant.start, mutant.after) for mutant in task.mutants()} for task in tasks]
     assert len(tasks) == 3
     assert not taken[0] & taken[1] and not taken[0] & taken[2] and not taken[1] & taken[2]
-    assert not any((mutant.file, mutant.start, mutant.after) in each for each in taken)
+    assert not any((mutant.file, mutant.start, mutant.after) in changes for changes in taken)
 
 
 def test_the_headline_stands_beside_its_repetitions_on_other_cards() -> None:

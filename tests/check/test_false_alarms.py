@@ -33,7 +33,9 @@ def drawn(draw):
             C=draw.choice((1, 3, 8, 16, 40)), H=H, W=W, M=draw.choice((1, 8, 24, 100)), R=R, S=S, U=U, **pads, **extras
         )
         chosen = {
-            each.name: draw.choice(each.choices) for each in rung.constants if each.choices and draw.random() < 0.5
+            constant.name: draw.choice(constant.choices)
+            for constant in rung.constants
+            if constant.choices and draw.random() < 0.5
         }
         N = draw.randint(1, 3)
         try:

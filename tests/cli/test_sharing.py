@@ -36,13 +36,13 @@ def planted(path: Path) -> Path:
     more = {"host_name": HOST_NAME, "note": {"of": USER}}
     device = GPU | {"uuid": SERIAL, "toolkit": f"13.0.88 {USER}", "nvcc_flags": ["-O3", f"-I/home/{USER}/include"]}
     host = HOST | {"system": "Linux 6.8.0-lab-17-generic", "node": HOST_NAME}
-    made = RUN | {
+    run = RUN | {
         "command": COMMAND,
         "packages": {"torch": f"2.11.0+{USER}"},
         "commit": "abc1234",
         "folder": f"/home/{USER}",
     }
-    kinds = {"device": device, "host": host, "run": made}
+    kinds = {"device": device, "host": host, "run": run}
     keys = {kind: file.header(kind, header | more) for kind, header in kinds.items()}
     reason = f"/home/{USER}/thesis/a.cu(3): error: on {HOST_NAME} ({ADDRESS}), {USER.upper()}, {SERIAL}: 2 errors"
     for point in (
@@ -69,9 +69,9 @@ def test_no_name_is_left_and_no_figure_is_lost(tmp_path):
         assert all(new[name] == old[name] for name in ("point", "status", "samples", "error", "cpu", "device_bytes"))
     assert after.points[0]["health"] == [{"sm_clock_mhz": 1980}]
     assert after.points[1]["reason"] == "…(3): error: on … (…), …, …: 2 errors"
-    (made,) = (header for header in after.headers.values() if header["type"] == "run")
-    assert made["command"] == "python -m alexconv.run --layers 1-5 --rungs direct --N 128 --together --peers torch"
-    assert (made["commit"], made["packages"]) == ("abc1234", {"torch": "2.11.0"})
+    (run,) = (header for header in after.headers.values() if header["type"] == "run")
+    assert run["command"] == "python -m alexconv.run --layers 1-5 --rungs direct --N 128 --together --peers torch"
+    assert (run["commit"], run["packages"]) == ("abc1234", {"torch": "2.11.0"})
     assert {header["type"] for header in after.headers.values()} == {"device", "host", "run", "end"}
     assert share(shared.path, {USER}).path == shared.path, "what is shared has nothing left to remove"
     assert shared.path.read_text() == content

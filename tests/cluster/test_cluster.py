@@ -49,7 +49,7 @@ def done(address, tmp_path_factory) -> Path:
 def test_a_study_on_workers_has_the_same_records_as_without(done, tmp_path):
     alone = tmp_path / "alone.jsonl"
     assert run.main([*STUDY, "--out", str(alone)]) == 0
-    ours, theirs = ({json.dumps(each["point"]): each for each in points_of(path)} for path in (done, alone))
+    ours, theirs = ({json.dumps(record["point"]): record for record in points_of(path)} for path in (done, alone))
     assert len(ours) == POINTS
     assert ours.keys() == theirs.keys()
     for name, record in ours.items():
@@ -129,16 +129,16 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
     assert run.main([*words, "--shards", "1,2,4", "--cluster", address]) == 0
     assert run.main([*words, "--shards", "1,3", "--host-memory", "100KiB"]) == 0
     shards = headers(out, SHARDS)
-    assert sorted(each["shards"] for each in shards) == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert {len(each["parts"]) - each["shards"] for each in shards} == {0}
-    assert {each["together"] for each in shards if each["shards"] in (2, 4)} == {True}
-    assert max(part["blocks"] for each in shards for part in each["parts"]) > 2
+    assert sorted(record["shards"] for record in shards) == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert {len(record["parts"]) - record["shards"] for record in shards} == {0}
+    assert {record["together"] for record in shards if record["shards"] in (2, 4)} == {True}
+    assert max(part["blocks"] for record in shards for part in record["parts"]) > 2
     assert all(
-        part["block_bytes"] < part["peak_bytes"] for each in shards for part in each["parts"] if part["blocks"] > 1
+        part["block_bytes"] < part["peak_bytes"] for record in shards for part in record["parts"] if part["blocks"] > 1
     )
     for rung in ("direct", "unroll-matmul"):
-        assert len({each["outputs"] for each in shards if each["point"]["rung"] == rung}) == 1
-    (halves,) = (each for each in shards if each["shards"] == 2 and each["point"]["rung"] == "direct")
+        assert len({record["outputs"] for record in shards if record["point"]["rung"] == rung}) == 1
+    (halves,) = (record for record in shards if record["shards"] == 2 and record["point"]["rung"] == "direct")
     assert [part["images"] for part in halves["parts"]] == [[0, 3], [3, 7]]
     assert len({part["worker"] for part in halves["parts"]}) == 2
 

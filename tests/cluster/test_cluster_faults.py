@@ -66,12 +66,12 @@ def worker(address: str, name: str, **environment: str):
 @contextmanager
 def scheduler(folder: Path, protocol: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A scheduler at a port that the system chooses, and its address, which it writes to a file."""
-    told = folder / "scheduler.json"
+    file = folder / "scheduler.json"
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
-    words += ["--protocol", protocol, "--scheduler-file", str(told)]
+    words += ["--protocol", protocol, "--scheduler-file", str(file)]
     with started("distributed.cli.dask_scheduler", *words, **environment) as process:
-        until(lambda: told.exists() and told.read_text().endswith("\n}"), process)
-        yield process, json.loads(told.read_text())["address"]
+        until(lambda: file.exists() and file.read_text().endswith("\n}"), process)
+        yield process, json.loads(file.read_text())["address"]
 
 
 def until(holds: Callable[[], bool], process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:

@@ -48,13 +48,13 @@ def test_searches_run_on_workers_and_are_kept(address, tmp_path, capsys):
     words = [*SEARCH, "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=8,12,16", "--cluster", address]
     assert tune.main([*words, "--out", str(out)]) == 0
     records = read([out])
-    tried = {(each["point"]["layer"], each["point"]["constants"]["TILE"]) for each in records.points}
+    tried = {(record["point"]["layer"], record["point"]["constants"]["TILE"]) for record in records.points}
     assert tried >= {(layer, tile) for layer in (1, 2) for tile in (8, 12, 16)}
     workers = {header["key"] for header in records.headers.values() if header["type"] == "worker"}
     assert len(workers) == 2
-    assert all(each["worker"] in workers for each in records.points)
+    assert all(record["worker"] in workers for record in records.points)
     for layer in (1, 2):
-        assert len({each["worker"] for each in records.points if each["point"]["layer"] == layer}) == 1
+        assert len({record["worker"] for record in records.points if record["point"]["layer"] == layer}) == 1
         conv = WORKLOADS["lenet-86-k7"].layer(layer)
         best = tuning_cache.load(MadeUpGpu(), RUNGS["tiled"], conv, 1, pytest.fail)
         assert best.constants["TILE"] == FASTEST_TILE

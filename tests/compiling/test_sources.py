@@ -94,13 +94,13 @@ def written(program: Sequence[Sequence[str]], data: st.DataObject) -> str:
 
 def plain(program: Sequence[Sequence[str]]) -> list[list[str]]:
     """The tokens, with neighbouring lines of code joined."""
-    found: list[list[str]] = []
+    lines: list[list[str]] = []
     for line in program:
-        if found and "#" not in (line[0], found[-1][0]):
-            found[-1] += line
+        if lines and "#" not in (line[0], lines[-1][0]):
+            lines[-1] += line
         else:
-            found.append(list(line))
-    return found
+            lines.append(list(line))
+    return lines
 
 
 @settings(deadline=None)
@@ -256,17 +256,17 @@ def test_a_changed_token_makes_just_those_kernels_stale_that_see_it(kernels, tmp
         change(file)
     for rung in RUNGS:
         kernel, key = changed / rung.file, source_digest(kernels / rung.file, {})
-        seen = {changed / file.relative_to(kernels) for file in source_files(kernels / rung.file)}
-        for file in seen:
+        sources = {changed / file.relative_to(kernels) for file in source_files(kernels / rung.file)}
+        for file in sources:
             file.write_text(originals[file])
         assert source_digest(kernel, {}) == key
-        for file in seen & untried:
+        for file in sources & untried:
             change(file)
             assert source_digest(kernel, {}) != key
             file.write_text(originals[file])
-        for file in seen:
+        for file in sources:
             change(file)
-        untried -= seen
+        untried -= sources
     assert not untried
 
 

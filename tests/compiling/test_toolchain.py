@@ -23,11 +23,11 @@ def test_a_compiler_that_prints_nothing_is_reported():
 
 
 def test_a_replaced_compiler_is_asked_for_its_version_again(tmp_path):
-    compiler, asked = tmp_path / "c++", tmp_path / "asked"
+    compiler, questions = tmp_path / "c++", tmp_path / "asked"
     for release in ("1", "2"):
         script = tmp_path / release
-        script.write_text(f"#!/bin/sh\necho >> {asked}\necho c++ {release}\n")
+        script.write_text(f"#!/bin/sh\necho >> {questions}\necho c++ {release}\n")
         script.chmod(0o700)
         script.rename(compiler)
         assert [compiler_version(str(compiler)) for _ in range(2)] == [f"c++ {release}"] * 2
-    assert len(asked.read_text().splitlines()) == 2
+    assert len(questions.read_text().splitlines()) == 2

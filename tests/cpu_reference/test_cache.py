@@ -328,8 +328,8 @@ def test_each_data_set_and_type_has_its_own_reference_with_nan_and_infinities(dt
         with np.errstate(over="ignore"):
             x, w = (values.astype(dtype).astype(np.float32) for values in (x, w))
         cached = ensure(LayerData("test", 1, shape, 0, name, dtype), 4, say=pytest.fail)
-        for found in (cached, ensure(LayerData("test", 1, shape, 0, name, dtype), 4, say=pytest.fail)):
-            np.testing.assert_array_equal(found.read(0, 4), reference(shape, x, w))
+        for outputs in (cached, ensure(LayerData("test", 1, shape, 0, name, dtype), 4, say=pytest.fail)):
+            np.testing.assert_array_equal(outputs.read(0, 4), reference(shape, x, w))
         assert cached.read(0, 4).dtype == np.float32
         assert data.DATA_SETS[name].finite or np.isnan(cached.read(0, 4)).any()
         folders.add(cached.folder)

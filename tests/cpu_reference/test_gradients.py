@@ -46,12 +46,12 @@ def test_gradients_are_finite_differences_of_the_forward_pass(layer, direction):
     def loss(values):
         return float((arrays["dy"] * reference(forward, values["x"], values["w"])).sum(dtype=np.float64))
 
-    found, base = gradient(conv, arrays), loss(arrays)
+    exact, base = gradient(conv, arrays), loss(arrays)
     draw = np.random.default_rng(2)
-    for place in draw.choice(found.size, 24, replace=False):
+    for place in draw.choice(exact.size, 24, replace=False):
         moved = arrays[varied].copy()
         moved.reshape(-1)[place] += 1
-        assert loss({**arrays, varied: moved}) - base == found.reshape(-1)[place]
+        assert loss({**arrays, varied: moved}) - base == exact.reshape(-1)[place]
 
 
 @each_gradient
@@ -103,9 +103,9 @@ def test_an_infinite_tap_makes_nan_beyond_the_planes_of_dy_and_nothing_between_s
     dy, w = np.ones((1, 1, 2, 1), "f4"), np.array([1, np.inf, 2], "f4").reshape(1, 1, 3, 1)
     assert reference(conv, dy, w).ravel().tolist() == [1, np.inf, 3, np.inf, 2]
     w = np.array([np.inf, 1, 2], "f4").reshape(1, 1, 3, 1)
-    found = reference(conv, dy, w).ravel()
-    assert found[1] == found[3] == 1
-    assert np.isnan(found[4])  # dy's third row would have it under the first tap
+    dx = reference(conv, dy, w).ravel()
+    assert dx[1] == dx[3] == 1
+    assert np.isnan(dx[4])  # dy's third row would have it under the first tap
 
 
 def test_dy_is_the_same_in_both_directions_and_in_every_batch():
@@ -133,8 +133,8 @@ def test_gradients_are_cached_apart_by_direction_and_wgrad_by_batch(monkeypatch)
             problem = conv.toward(direction)
             of = LayerData("made up", 1, problem, batch=images if problem.roles.sums_images else 0)
             count = of.outputs(images)
-            found = ensure(of, count).read(0, count)
-            np.testing.assert_array_equal(found, reference(problem, *of.operands(0, images), of.biases()))
+            outputs = ensure(of, count).read(0, count)
+            np.testing.assert_array_equal(outputs, reference(problem, *of.operands(0, images), of.biases()))
     assert computed == [(FORWARD, 2), (DGRAD, 2), (DGRAD, 1), (WGRAD, 2), (WGRAD, 3)]
 
 
@@ -142,10 +142,16 @@ def test_a_problem_has_no_border_bias_or_relu():
     layer = Conv(C=3, H=9, W=9, M=4, R=3, S=3, pad=1, bias=True, relu=True)
     assert layer.toward(FORWARD) is layer
     for direction in GRADIENTS:
-        found = layer.toward(direction)
-        assert (found.pad, found.H, found.padding, found.bias, found.relu) == (0, 7, (1, 1, 1, 1), False, False)
-        assert (found.E, found.F, found.macs(2)) == (layer.E, layer.F, layer.macs(2))
-        assert found.toward(direction) is found
+        problem = layer.toward(direction)
+        assert (problem.pad, problem.H, problem.padding, problem.bias, problem.relu) == (
+            0,
+            7,
+            (1, 1, 1, 1),
+            False,
+            False,
+        )
+        assert (problem.E, problem.F, problem.macs(2)) == (layer.E, layer.F, layer.macs(2))
+        assert problem.toward(direction) is problem
     assert set(DIRECTIONS) == {FORWARD, *GRADIENTS}
 
 

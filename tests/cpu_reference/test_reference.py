@@ -108,8 +108,8 @@ def test_reference_is_the_definition_for_all_that_networks_have(conv: Conv, N: i
     C, M = conv.C // conv.groups, conv.M // conv.groups
     for e, f, patch in patches(conv, x):
         for m in range(conv.M):
-            seen = patch[:, m // M * C :][:, :C].reshape(N, conv.K)
-            np.testing.assert_allclose(norms[:, m, e, f], np.sqrt((seen**2).sum(axis=1) + conv.bias), rtol=1e-6)
+            values = patch[:, m // M * C :][:, :C].reshape(N, conv.K)
+            np.testing.assert_allclose(norms[:, m, e, f], np.sqrt((values**2).sum(axis=1) + conv.bias), rtol=1e-6)
 
 
 def test_relu_keeps_nan() -> None:

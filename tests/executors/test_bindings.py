@@ -37,9 +37,9 @@ class Driver:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    made = Driver()
-    monkeypatch.setattr(native, "library", lambda: made)
-    return made
+    stand_in = Driver()
+    monkeypatch.setattr(native, "library", lambda: stand_in)
+    return stand_in
 
 
 def test_a_programmatic_dependent_launch_says_so(driver):

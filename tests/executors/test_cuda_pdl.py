@@ -81,7 +81,7 @@ def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung
                     outputs.append(opened.download().copy())
             results[pdl] = outputs
         assert np.isfinite(results[False][0]).all() and results[False][0].any()
-        for each in (*results[False], *results[True]):
-            np.testing.assert_array_equal(each, results[False][0])
+        for output in (*results[False], *results[True]):
+            np.testing.assert_array_equal(output, results[False][0])
     finally:
         opened.close()

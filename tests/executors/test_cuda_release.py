@@ -23,7 +23,7 @@ from alexconv.shapes import Conv
 CONV, N = Conv(C=2, H=6, W=6, M=3, R=3, S=3), 4
 
 
-def nothing(*given, **named):
+def nothing(*arguments, **named):
     return None
 
 
@@ -88,7 +88,7 @@ def bindings(monkeypatch):
     """cuda-bindings with a driver that captures nothing."""
     mode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
     names = ("cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy")
-    calls = {name: lambda *given: (0, None) for name in names}
+    calls = {name: lambda *arguments: (0, None) for name in names}
     monkeypatch.setattr(graphs, "require_bindings", lambda what: SimpleNamespace(CUstreamCaptureMode=mode, **calls))
 
 

@@ -61,10 +61,10 @@ class Gpu:
 @pytest.fixture
 def rests(monkeypatch):
     """The seconds of every rest, on a clock that moves by 10 ms each time it is read."""
-    now, found = [0.0], []
+    now, seconds = [0.0], []
     monkeypatch.setattr(timing, "perf_counter", lambda: now.append(now[-1] + TICK) or now[-1])
-    monkeypatch.setattr(timing, "sleep", found.append)
-    return found
+    monkeypatch.setattr(timing, "sleep", seconds.append)
+    return seconds
 
 
 def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
@@ -121,6 +121,6 @@ def test_runs_warm_up_the_device_before_its_clock_is_read(warm, runs):
     done = []
     clock = SimpleNamespace(clock_mhz=lambda: done.append("clock") or 1500.0)
     gpu = SimpleNamespace(sustained=0.0, audit_kernels=clock)
-    found = under_load(gpu, [lambda: done.append("run")], {"kernel": [WARM_MS / 4]}, **warm)
-    assert found == {"clock_mhz": 1500.0}
+    facts = under_load(gpu, [lambda: done.append("run")], {"kernel": [WARM_MS / 4]}, **warm)
+    assert facts == {"clock_mhz": 1500.0}
     assert done == [*["run"] * runs, "clock"]

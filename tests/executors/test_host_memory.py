@@ -50,9 +50,9 @@ def address(values):
 def test_every_value_is_forgotten_and_copied(shape, dtype):
     values = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
     turned = values.transpose(0, *range(values.ndim - 1, 0, -1))  # images first, as in any layout
-    found = copied(turned)
-    assert address(found) != address(values)
-    np.testing.assert_array_equal(found, turned)
+    copy = copied(turned)
+    assert address(copy) != address(values)
+    np.testing.assert_array_equal(copy, turned)
     assert filled_with_nan(values) is values
     assert np.isnan(values).all()
 
@@ -67,7 +67,7 @@ def test_a_large_array_is_kept_for_a_request_of_its_size(memory):
     assert address(memory.take((10, 50), "float32", page_locked=False)) != at, "one user at a time"
 
 
-def kept(memory, count, *, page_locked=False):
+def returned_array(memory, count, *, page_locked=False):
     """A weak reference to an array of ``count`` floats that was given back."""
     values = memory.take((count,), "float32", page_locked=page_locked)
     memory.give_back(values, page_locked=page_locked)
@@ -75,7 +75,7 @@ def kept(memory, count, *, page_locked=False):
 
 
 def test_kept_arrays_are_freed_before_one_of_another_size_is_made(memory):
-    waiting = kept(memory, 500)
+    waiting = returned_array(memory, 500)
     assert waiting() is not None
     memory.take((10,), "float32", page_locked=False)
     assert waiting() is not None, "small arrays disturb nothing"
@@ -84,18 +84,18 @@ def test_kept_arrays_are_freed_before_one_of_another_size_is_made(memory):
 
 
 def test_kept_arrays_can_be_freed(memory):
-    waiting = kept(memory, 500)
+    waiting = returned_array(memory, 500)
     memory.free()
     assert waiting() is None
 
 
 def test_small_arrays_are_not_kept(memory):
-    assert kept(memory, LARGE // 4 - 1)() is None
+    assert returned_array(memory, LARGE // 4 - 1)() is None
 
 
 def test_page_locked_memory_is_page_locked_when_taken_again(memory, locked):
-    kept(memory, 500)
-    kept(memory, 500, page_locked=True)
+    returned_array(memory, 500)
+    returned_array(memory, 500, page_locked=True)
     assert locked == [2000], "pageable memory is not reused"
     memory.take((500,), "float32", page_locked=True)
     assert locked == [2000]
@@ -105,7 +105,7 @@ def opened(memory, transfer, N):
     """A point's arrays on a GPU without memory."""
     rung = RUNGS["direct"]
     allocation = type("Allocation", (int,), {"free": lambda self: None})(4096)
-    driver = SimpleNamespace(mem_alloc=lambda nbytes: allocation, memset_d8=lambda *given: None, Error=OSError)
+    driver = SimpleNamespace(mem_alloc=lambda nbytes: allocation, memset_d8=lambda *arguments: None, Error=OSError)
     gpu = SimpleNamespace(driver=driver, stream=None, flush=lambda: None, host_memory=memory)
     bound = BoundRung(rung, SMALL, rung.resolve(SMALL, {}, N, H200), H200)
     program = SimpleNamespace(bound=bound, constant_filters=None)
@@ -146,7 +146,7 @@ def test_images_are_converted_to_a_rungs_type_and_layout(monkeypatch, rung):
     monkeypatch.setattr(interface, "CHECKED_BYTES", 1)
     conv, taker = Conv(C=2, H=6, W=5, M=3, R=3, S=3), RUNGS[rung]
     x = np.random.default_rng(0).standard_normal(conv.x_shape(5)).astype("f4")
-    found = interface.in_rung_layout(x, "x", taker)
-    np.testing.assert_array_equal(found, from_study(x.astype(taker.dtype), taker.layout))
-    assert (found.dtype, found.flags.c_contiguous) == (np.dtype(taker.dtype), True)
-    assert (found is x) == (rung == "direct")
+    array = interface.in_rung_layout(x, "x", taker)
+    np.testing.assert_array_equal(array, from_study(x.astype(taker.dtype), taker.layout))
+    assert (array.dtype, array.flags.c_contiguous) == (np.dtype(taker.dtype), True)
+    assert (array is x) == (rung == "direct")

@@ -139,33 +139,33 @@ class Pycuda:
 @pytest.fixture
 def driver(monkeypatch):
     """The driver of cuda-bindings, which are installed."""
-    made = Driver()
-    monkeypatch.setattr(device, "require_bindings", lambda what: made)
-    return made
+    stand_in = Driver()
+    monkeypatch.setattr(device, "require_bindings", lambda what: stand_in)
+    return stand_in
 
 
 @pytest.fixture
 def pycuda(monkeypatch):
-    made = Pycuda()
-    monkeypatch.setattr(device, "import_driver", lambda: made)
+    stand_in = Pycuda()
+    monkeypatch.setattr(device, "import_driver", lambda: stand_in)
     monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
     monkeypatch.setattr(cuda.nvcc, "capabilities", lambda: ((9, 0),))
     monkeypatch.setattr(cuda.nvcc, "compile_cubin", lambda path, macros, arch, *, lasting: path.name.encode())
-    return made
+    return stand_in
 
 
 @pytest.fixture
 def executor(pycuda):
-    made = cuda.CudaExecutor()
-    yield made
-    made.leave()
+    executor = cuda.CudaExecutor()
+    yield executor
+    executor.leave()
 
 
 @pytest.fixture
 def launches(driver, monkeypatch):
-    made = Launches(driver)
-    monkeypatch.setattr("alexconv.executors.cuda.kernels.ready_launch", made)
-    return made
+    stand_in = Launches(driver)
+    monkeypatch.setattr("alexconv.executors.cuda.kernels.ready_launch", stand_in)
+    return stand_in
 
 
 def bound_rung(rung, layer, **chosen):

@@ -19,13 +19,13 @@ def clock(monkeypatch):
 
 def taken(clock, seconds_each, budget, **figures):
     """How many samples are taken of figures whose values repeat in a cycle."""
-    values = {name: cycle(each) for name, each in figures.items()}
+    values = {name: cycle(times) for name, times in figures.items()}
 
     def once():
         clock[0] += seconds_each
-        return {name: next(each) for name, each in values.items()}
+        return {name: next(times) for name, times in values.items()}
 
-    counts = {len(each) for each in repeat(once, budget).values()}
+    counts = {len(samples) for samples in repeat(once, budget).values()}
     assert len(counts) == 1
     return counts.pop()
 

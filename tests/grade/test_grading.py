@@ -217,14 +217,18 @@ def test_submissions_are_files_and_folders_and_no_links(tmp_path):
     (tmp_path / "anna.cu").write_text("text")
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert" / "mine.cu").write_text("text")
-    submitted = {each.name: each for each in grading.submissions(tmp_path)}
+    submitted = {submission.name: submission for submission in grading.submissions(tmp_path)}
     assert submitted.keys() == {*expected, "anna", "bert"}
     assert submitted["bert"].read().text == "text"
     for name, kind in expected.items():
         with pytest.raises(UsageError, match=kind.says):
             submitted[name].read()
     (tmp_path / "bert.cu").write_text("other text")
-    texts = {each.name: each.read().text for each in grading.submissions(tmp_path) if each.name.startswith("bert")}
+    texts = {
+        submission.name: submission.read().text
+        for submission in grading.submissions(tmp_path)
+        if submission.name.startswith("bert")
+    }
     assert texts == {"bert": "text", "bert.cu": "other text"}
     with pytest.raises(UsageError, match="no folder"):
         grading.submissions(tmp_path / "nothing")
@@ -323,14 +327,14 @@ def test_one_process_at_a_time_prepares_what_sandboxes_read(monkeypatch):
 SECRET = "hidden17x23"
 
 
-def whatever(asked, given):
+def whatever(reply, text):
     """An answer of a worker with words that a submission has learnt, wherever it may put words."""
-    job, sizes = json.loads(given), {letter: getattr(grading.PROBE, letter) for letter in assignment.LETTERS}
+    job, sizes = json.loads(text), {letter: getattr(grading.PROBE, letter) for letter in assignment.LETTERS}
     if job["kind"] == "tell" and job["asked"][0][0] == sizes:  # public
         launch = ["launch k 1 1 1 1 1 1 0", "done"]
         return Ended(json.dumps({"said": [launch] * len(job["asked"])}).encode(), 0)
     if job["kind"] == "tell":
-        return asked
+        return reply
     if job["kind"] == "outputs":
         return Ended(f'{{"problem": "{SECRET}"}}\n'.encode() * len(job["runs"]), 17)
     hidden = job["shapes"] != [grading.sizes_of(conv) for conv in grading.PUBLIC]
@@ -348,12 +352,12 @@ def whatever(asked, given):
     ids=["a problem", "a status", "a launch", "each"],
 )
 def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypatch):
-    def run(self, words, given, *others):
-        job = json.loads(given)
+    def run(self, words, text, *others):
+        job = json.loads(text)
         right = Ended(
             json.dumps({"said": [["launch k 1 1 1 1 1 1 0", "done"]] * len(job.get("asked", ()))}).encode(), 0
         )
-        return whatever(answer or right, given)
+        return whatever(answer or right, text)
 
     monkeypatch.setattr(sandbox.Sandbox, "run", run)
     monkeypatch.setattr(grading, "missing_environment", lambda build: {})
@@ -504,7 +508,7 @@ def graded(tmp_path_factory):
 def few(secret, others, port):
     """The examples: a forged answer, the harmless attacks in one, a race, and a fork bomb."""
     every = {kind.name: kind for kind in KINDS(secret, others, port)}
-    code = " ".join(f"{{ {each} }}" for each in submissions.harmless(secret, others, port).values())
+    code = " ".join(f"{{ {code} }}" for code in submissions.harmless(secret, others, port).values())
     every["harmless"] = replace(every["connects"], name="harmless", text=submissions.on_load(code))
     return [every[name] for name in EXAMPLES]
 
@@ -592,7 +596,7 @@ def test_machine_code_for_op_times_is_compiled_in_the_sandbox(monkeypatch):
     grader = grading.Grader(homework, BUBBLEWRAP, grading.prepare(), ())
     source = grading.Source(submissions.RIGHT)
     assert timing.Gpu("cuda", "90a").time(grader, source) == 2.5
-    assert [b64decode(each)[:4] for each in jobs[0]["cubins"]] == [b"\x7fELF"] * 2
+    assert [b64decode(cubin)[:4] for cubin in jobs[0]["cubins"]] == [b"\x7fELF"] * 2
     with pytest.raises(grading.Failed, match=r"conv\.cu: .*compute_1a"):
         timing.Gpu("cuda", "1a").time(grader, source)
 

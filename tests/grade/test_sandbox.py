@@ -22,7 +22,7 @@ MARK = f"alexconv_sandbox_test_{os.getpid()}"  # in command lines, to find the p
 LINGER_SECONDS = 60.0  # that the system may need to end killed processes
 
 
-def ran(code, kind=BUBBLEWRAP, limits=LIMITS, given=b"", hidden=(), cpus=()):
+def ran(code, kind=BUBBLEWRAP, limits=LIMITS, stdin=b"", hidden=(), cpus=()):
     """Runs Python code in the sandbox."""
     python = sys.executable
     if kind == BUBBLEWRAP and (problem := sandbox.missing(BUBBLEWRAP)):
@@ -30,20 +30,20 @@ def ran(code, kind=BUBBLEWRAP, limits=LIMITS, given=b"", hidden=(), cpus=()):
     if kind == CONTAINER and os.geteuid() == 0:
         python = ANY_USERS_PYTHON or pytest.skip("no Python in /usr/bin or /bin that any user can run")
     words = [python, "-I", "-S", "-c", f"import os, signal, sys, time  # {MARK}\n{code}"]
-    return Sandbox(kind, hidden=hidden, cpus=cpus).run(words, given, limits, {"PATH": "/usr/bin:/bin"})
+    return Sandbox(kind, hidden=hidden, cpus=cpus).run(words, stdin, limits, {"PATH": "/usr/bin:/bin"})
 
 
 def left():
     """Processes of these tests that do not end."""
     deadline = time.monotonic() + LINGER_SECONDS
-    while (found := running(MARK)) and time.monotonic() < deadline:
+    while (processes := running(MARK)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return found
+    return processes
 
 
 @KINDS
 def test_a_command_reads_answers_and_ends_with_its_status(kind):
-    ended = ran("sys.stdout.write(sys.stdin.read() * 2); sys.exit(3)", kind, given=b"abc" * 5000)
+    ended = ran("sys.stdout.write(sys.stdin.read() * 2); sys.exit(3)", kind, stdin=b"abc" * 5000)
     assert (ended.answer, ended.status, ended.stopped) == (b"abc" * 10000, 3, None)
     assert ended.problem == "its process ends with status 3"
     assert ran("os.kill(os.getpid(), signal.SIGABRT)", kind).problem == "its process ends with SIGABRT"
@@ -392,11 +392,11 @@ def test_where_systemd_makes_control_groups_it_limits_the_command(system, tmp_pa
     system("systemd-run", f'echo "$@" >> {tmp_path}/words; {words}; exec "$@"')
     (first, *_) = os.sched_getaffinity(0)
     assert ran("print(1)", cpus=(first,)).answer == b"1\n"
-    said = (tmp_path / "words").read_text()
-    assert f"MemoryMax={LIMITS.memory + LIMITS.folder}" in said
-    assert "MemorySwapMax=0" in said
-    assert f"TasksMax={LIMITS.processes + 16}" in said
-    assert "CPUQuota=100%" in said
+    limits = (tmp_path / "words").read_text()
+    assert f"MemoryMax={LIMITS.memory + LIMITS.folder}" in limits
+    assert "MemorySwapMax=0" in limits
+    assert f"TasksMax={LIMITS.processes + 16}" in limits
+    assert "CPUQuota=100%" in limits
 
 
 def test_a_sandbox_that_cannot_be_made_is_one_line(monkeypatch):
@@ -408,8 +408,8 @@ def test_a_sandbox_that_cannot_be_made_is_one_line(monkeypatch):
 
 def test_a_compiler_may_lie_anywhere_and_shows_nothing_of_its_user(tmp_path, monkeypatch):
     folder, home = tmp_path / "gcc" / "lib" / "gcc" / "x86_64-linux-gnu" / "13", tmp_path / "home"
-    for each in (folder, tmp_path / "gcc" / "include", home):
-        each.mkdir(parents=True)
+    for directory in (folder, tmp_path / "gcc" / "include", home):
+        directory.mkdir(parents=True)
     cxx = tmp_path / "g++"
     libraries = f"{folder}/../../../../../gcc/include:{tmp_path}:/no/such/folder"
     cxx.write_text(
@@ -428,6 +428,6 @@ def test_a_library_s_folder_is_visible_unless_the_user_s_own_or_a_shown_one_lies
         folder.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home / "user"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (library, home, data))))
-    found = sandbox.visible([data / "shown"])
-    assert {library, data / "shown"} <= set(found)
-    assert not {home, data} & set(found)
+    folders = sandbox.visible([data / "shown"])
+    assert {library, data / "shown"} <= set(folders)
+    assert not {home, data} & set(folders)

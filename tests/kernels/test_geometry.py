@@ -33,9 +33,9 @@ def to_assert(rung: Rung) -> set[str]:
     threads = {f"LADDER_{launch.entry.upper()}_THREADS" for launch in launches}
     shared = {f"LADDER_{launch.entry.upper()}_SHARED_BYTES" for launch in launches if launch.dynamic_shared(p)}
     maps = {
-        f"LADDER_{each.name.upper()}_{part}_{axis}"
-        for each in rung.maps
-        for part, sizes in (("DIM", each.dims(p)), ("STRIDE", each.strides(p)), ("BOX", each.box(p)))
+        f"LADDER_{tensor_map.name.upper()}_{part}_{axis}"
+        for tensor_map in rung.maps
+        for part, sizes in (("DIM", tensor_map.dims(p)), ("STRIDE", tensor_map.strides(p)), ("BOX", tensor_map.box(p)))
         for axis in range(len(sizes))
     }
     return (

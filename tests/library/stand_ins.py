@@ -58,7 +58,7 @@ class Bindings:
         """Notes a call; one that a capture forbids invalidates it (CUDA C++ Programming Guide, "Stream Capture")."""
         self.calls.append((name, *arguments))
         assert ctypes.c_longlong.in_dll(self._library, "context").value == CONTEXT, f"{name} without the context"
-        capturing, mode = (ctypes.c_int.in_dll(self._library, each) for each in ("capturing", "mode_now"))
+        capturing, mode = (ctypes.c_int.in_dll(self._library, name) for name in ("capturing", "mode_now"))
         implicit = ctypes.c_longlong.in_dll(self._library, "implicit").value
         if not capturing.value:
             return
@@ -197,7 +197,7 @@ class Machine:
         monkeypatch.setattr(packets, "ready_launch", padded)
         self.gpu = Gpu(0)
         monkeypatch.setattr(devices, "started", {0: self.gpu})
-        for each in (
+        for cache in (
             routes.chosen,
             routes.candidates,
             routes.route_of,
@@ -206,7 +206,7 @@ class Machine:
             gradients.started,
             gradients.waited_for,
         ):
-            each.cache_clear()
+            cache.cache_clear()
 
     def close(self):
         """Forgets the stand-in, so that the machine's own driver is loaded again; no call may have broken a capture."""
@@ -236,16 +236,16 @@ class Maps:
     """Tensor maps, whose address is the array's plus one; each is uploaded to separate memory."""
 
     def __init__(self, memory):
-        self.kept, self.memory = {}, memory
+        self.places, self.memory = {}, memory
 
     def __len__(self):
-        return len(self.kept)
+        return len(self.places)
 
     def address(self, stream, tensor_map, p, array):
-        if (tensor_map.name, p.N, array) not in self.kept:
+        if (tensor_map.name, p.N, array) not in self.places:
             memory = self.memory.allocate(128)
             self.memory.upload(memory.address, np.zeros(128, np.uint8), stream)
-        return self.kept.setdefault((tensor_map.name, p.N, array), array + 1)
+        return self.places.setdefault((tensor_map.name, p.N, array), array + 1)
 
 
 class Cuda(NamedTuple):

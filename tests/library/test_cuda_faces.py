@@ -142,11 +142,11 @@ def test_random_layers_with_every_feature(torch, precision, monkeypatch):
     monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
     wrong = []
     for number in range(SHAPES):
-        x, w, given, relu = case(torch, precision, number)
-        y = alexconv.conv2d(x, w, precision=precision, activation="relu" if relu else None, **given)
-        error = scaled_error(torch, y, x, w, relu=relu, **given)
+        x, w, terms, relu = case(torch, precision, number)
+        y = alexconv.conv2d(x, w, precision=precision, activation="relu" if relu else None, **terms)
+        error = scaled_error(torch, y, x, w, relu=relu, **terms)
         if not error <= PRECISIONS[precision].tolerance(w[0].numel()):
-            wrong.append((number, x.shape, w.shape, given, relu, error))
+            wrong.append((number, x.shape, w.shape, terms, relu, error))
     assert wrong == []
 
 
@@ -198,16 +198,16 @@ def test_replays_and_calls_beside_them_share_no_workspace(torch, waiting):
         captured = layer(x)
     streams = [torch.cuda.Stream() for _ in range(3)]
     torch.cuda.synchronize()
-    found = []
+    pairs = []
     for _ in range(20):
         with torch.cuda.stream(streams[0]):
             graph.replay()
-            found.append((captured.clone(), expected))
+            pairs.append((captured.clone(), expected))
         for stream, source, right in zip(streams[1:], sources, (expected, other), strict=True):
             with torch.cuda.stream(stream):
-                found.append((layer(source), right))
+                pairs.append((layer(source), right))
     torch.cuda.synchronize()
-    assert all(torch.equal(y, right) for y, right in found)
+    assert all(torch.equal(y, right) for y, right in pairs)
 
 
 def test_a_first_call_may_be_captured(torch):
@@ -216,11 +216,11 @@ def test_a_first_call_may_be_captured(torch):
     layer = alexconv.Conv2d(w, padding=1)
     torch.cuda.synchronize()
     with captured_in(torch, graph):
-        y, given = layer(x), alexconv.conv2d(x, w, padding=1)
+        y, z = layer(x), alexconv.conv2d(x, w, padding=1)
     x.mul_(-3)
     graph.replay()
-    for each in (y, given):
-        assert scaled_error(torch, each, x, w, padding=(1,) * 4) <= PRECISIONS["fp32"].tolerance(w[0].numel())
+    for output in (y, z):
+        assert scaled_error(torch, output, x, w, padding=(1,) * 4) <= PRECISIONS["fp32"].tolerance(w[0].numel())
 
 
 def test_a_graphs_workspaces_are_freed_with_it(torch, waiting):
@@ -239,7 +239,7 @@ def test_a_graphs_workspaces_are_freed_with_it(torch, waiting):
 
     gc.collect()
     graph = captured()
-    (lane,) = (each for each in captures() if not each.life.ended())
+    (lane,) = (lane for lane in captures() if not lane.life.ended())
     assert lane.nbytes > x.nbytes // 2
     graph.replay()
     graph.reset()
@@ -336,11 +336,11 @@ def test_first_calls_work_while_a_rung_compiles(torch, cache):
 
 def test_gradients_match_torch(torch):
     x, w, bias = (uniform(torch, shape) for shape in ((3, 8, 14, 15), (12, 4, 3, 3), (12,)))
-    ours, theirs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
+    ours, theirs = ([array.clone().requires_grad_() for array in (x, w, bias)] for _ in range(2))
     y = alexconv.conv2d(*ours[:2], (2, 1), (1, 2), bias=ours[2], groups=2, activation="relu")
     expected = torch.relu(torch.nn.functional.conv2d(*theirs, (2, 1), (1, 2), 1, 2))
-    for each in (y, expected):
-        (each**2).sum().backward()
+    for output in (y, expected):
+        (output**2).sum().backward()
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3)
 
@@ -359,12 +359,12 @@ def test_a_model_is_patched_compiled_and_captured(torch, waiting):
     x = uniform(torch, (4, 3, 64, 64))
     with torch.no_grad():
         expected, plain = model(x), copy.deepcopy(model)
-        said = []
-        assert alexconv.patch(model, say=said.append).replaced == ("0", "3", "4", "5")
-        assert said == ["4 convolutions replaced, 0 left alone"]
+        messages = []
+        assert alexconv.patch(model, say=messages.append).replaced == ("0", "3", "4", "5")
+        assert messages == ["4 convolutions replaced, 0 left alone"]
         torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
         fused = copy.deepcopy(plain)
-        assert alexconv.patch(fused, fuse=True, say=said.append).fused == ("1", "2")
+        assert alexconv.patch(fused, fuse=True, say=messages.append).fused == ("1", "2")
         torch.testing.assert_close(fused(x), expected, rtol=1e-4, atol=1e-4)
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-4)
@@ -384,9 +384,9 @@ def test_two_devices(torch, waiting):
         pytest.skip("one GPU")
     x, w = uniform(torch, (5, 32, 15, 15)), uniform(torch, (48, 32, 3, 3), seed=1)
     layer = alexconv.Conv2d(w.cpu(), padding=1)
-    found = [layer(x.to(f"cuda:{number}")) for number in (0, 1, 0, 1)]
-    assert [y.device.index for y in found] == [0, 1, 0, 1]
-    assert all(torch.equal(y.cpu(), found[0].cpu()) for y in found)
+    outputs = [layer(x.to(f"cuda:{number}")) for number in (0, 1, 0, 1)]
+    assert [y.device.index for y in outputs] == [0, 1, 0, 1]
+    assert all(torch.equal(y.cpu(), outputs[0].cpu()) for y in outputs)
     assert torch.cuda.current_device() == 0
     with pytest.raises(ValueError, match="x is on GPU 1, the filters on GPU 0"):
         alexconv.conv2d(x.to("cuda:1"), w)

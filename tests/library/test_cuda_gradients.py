@@ -195,8 +195,8 @@ def test_autocast_and_compiled_models_train(torch):
 
 def test_torch_computes_what_no_rung_takes_and_says_so(torch, monkeypatch):
     monkeypatch.setattr(gradients, "route_of", lambda device, call: routes.Route(None))
-    said = []
-    monkeypatch.setattr(gradients, "say_once", said.append)
+    messages = []
+    monkeypatch.setattr(gradients, "say_once", messages.append)
     for asymmetric, last in product((False, True), repeat=2):
         conv = Conv(8, 12, 11, 16, 3, 3, 2, top=1, bottom=1 + asymmetric, left=2, right=2)
         x, w, bias, dy = tensors(torch, conv, "fp32", last=last)
@@ -204,7 +204,7 @@ def test_torch_computes_what_no_rung_takes_and_says_so(torch, monkeypatch):
         for direction, gradient in ((DGRAD, dx), (WGRAD, dw)):
             _, exact, _ = expected_of(conv, direction, x, w, dy)
             np.testing.assert_allclose(gradient.cpu().numpy(), exact, rtol=1e-4, atol=1e-4)
-    assert len(said) == 8 and all(line.endswith("torch does") for line in said)
+    assert len(messages) == 8 and all(line.endswith("torch does") for line in messages)
 
 
 def test_an_explanation_names_the_rungs_of_gradients(torch):

@@ -30,8 +30,8 @@ def exact(x, w, bias=None, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1),
     return conv, reference(conv, x, w, bias), (patch_norms(conv, x), filter_norms(w, bias))
 
 
-def assert_right(y, x, w, precision="fp32", **given):
-    conv, expected, norms = exact(x, w, **given)
+def assert_right(y, x, w, precision="fp32", **terms):
+    conv, expected, norms = exact(x, w, **terms)
     assert y.shape == expected.shape
     error = MaxError()
     error.add(y, Expected(expected, *norms))
@@ -104,11 +104,11 @@ def test_torchs_module_cases(name, precision):
     terms = terms_of(*(options.get(key, value) for key, value in (("stride", 1), ("padding", 0))), precision, "nchw",
                      options.get("dilation", 1))  # fmt: skip
     padding = explicit_padding(terms, shape[2:], filters)
-    given = {"stride": terms.stride, "padding": padding, "dilation": terms.dilation, "groups": options["groups"]}
+    arguments = {"stride": terms.stride, "padding": padding, "dilation": terms.dilation, "groups": options["groups"]}
     if not len(x):
         assert y.shape == (0, M, 5, 4)
     else:
-        assert_right(y, x, w, precision, bias=bias, **given)
+        assert_right(y, x, w, precision, bias=bias, **arguments)
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -123,9 +123,9 @@ def test_random_layers_with_every_feature_on_the_host(number):
     x = random.uniform(-1, 1, (2, groups * C, H, W)).astype(dtype)
     w, bias = (random.uniform(-1, 1, size).astype(dtype) for size in ((groups * M, C, R, S), (groups * M,)))
     relu = bool(number % 2)
-    given = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
-    layer = alexconv.Conv2d(w, precision=precision, activation="relu" if relu else None, backend="host", **given)
-    assert_right(layer(x), x, w, precision, relu=relu, **given)
+    terms = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    layer = alexconv.Conv2d(w, precision=precision, activation="relu" if relu else None, backend="host", **terms)
+    assert_right(layer(x), x, w, precision, relu=relu, **terms)
 
 
 LAYERS_WITH_GAPS = {
@@ -142,16 +142,18 @@ LAYERS_WITH_GAPS = {
 @pytest.mark.parametrize("layer", LAYERS_WITH_GAPS)
 def test_no_infinity_between_taps_reaches_an_output(layer, precision):
     """NaN and infinities are where float64 has them: nothing multiplies a zero that is not the layer's."""
-    given = {"groups": 1, **LAYERS_WITH_GAPS[layer]}
+    arguments = {"groups": 1, **LAYERS_WITH_GAPS[layer]}
     random, dtype = np.random.default_rng(7), dtype_of(precision)
     x = random.uniform(-1, 1, (2, 6, 13, 12)).astype(dtype)
-    w = random.uniform(-1, 1, (6, 6 // given["groups"], 3, 2)).astype(dtype)
+    w = random.uniform(-1, 1, (6, 6 // arguments["groups"], 3, 2)).astype(dtype)
     places = random.choice(x.size, 12, replace=False)
     x.reshape(-1)[places] = np.resize([np.inf, -np.inf, np.nan], 12)
-    y = alexconv.conv2d(x, w, **given, precision=precision, backend="host")
-    terms = terms_of(given.get("stride", 1), given.get("padding", 0), precision, "nchw", given.get("dilation", 1))
+    y = alexconv.conv2d(x, w, **arguments, precision=precision, backend="host")
+    terms = terms_of(
+        arguments.get("stride", 1), arguments.get("padding", 0), precision, "nchw", arguments.get("dilation", 1)
+    )
     of_terms = {"stride": terms.stride, "padding": terms.padding, "dilation": terms.dilation}
-    expected = exact(x, w, **of_terms, groups=given["groups"])[1]
+    expected = exact(x, w, **of_terms, groups=arguments["groups"])[1]
     assert np.isfinite(expected).any() and not np.isfinite(expected).all()
     np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
     np.testing.assert_array_equal(np.where(np.isinf(y), y, 0), np.where(np.isinf(expected), expected, 0))
@@ -165,7 +167,7 @@ def test_one_axis_is_one_row():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("attributes", "message"),
     [
         ({"auto_pad": "SAME"}, "unknown auto_pad 'SAME': choose from NOTSET, SAME_UPPER, SAME_LOWER, VALID"),
         ({"pads": [1, 1]}, r"pads are 4 whole numbers from 0 to 2147483647, not \[1, 1\]"),
@@ -177,16 +179,16 @@ def test_one_axis_is_one_row():
         ({"group": 2}, "x has 1 channels, the filters have 1 in each of 2 groups"),
     ],
 )
-def test_attributes_that_make_no_sense(given, message):
+def test_attributes_that_make_no_sense(attributes, message):
     with pytest.raises(ValueError, match=message):
-        alexconv.onnx_conv(arange(1, 1, 5, 5), np.ones((1, 1, 3, 3), "f4"), backend="host", **given)
+        alexconv.onnx_conv(arange(1, 1, 5, 5), np.ones((1, 1, 3, 3), "f4"), backend="host", **attributes)
     with pytest.raises(ValueError, match="W has 3 spatial axes"):
         alexconv.onnx_conv(arange(1, 1, 5, 5, 5), np.ones((1, 1, 3, 3, 3), "f4"))
 
 
 def test_padding_has_many_spellings():
     spellings = [2, (2, 2), (2, 2, 2, 2), [[2, 2], (2, 2)], np.int64(2)]
-    assert {padding_of(each) for each in spellings} == {(2, 2, 2, 2)}
+    assert {padding_of(spelling) for spelling in spellings} == {(2, 2, 2, 2)}
     assert padding_of(((1, 2), (3, 4))) == padding_of((1, 2, 3, 4)) == (1, 2, 3, 4)
     upper, lower = (terms_of(2, kind, "fp32", "nchw") for kind in ("same", "same_lower"))
     assert explicit_padding(upper, (6, 5), (3, 3)) == (0, 1, 1, 1)
@@ -203,13 +205,13 @@ def test_the_operator_of_torch_is_traced_and_has_gradients(torch):
     torch.manual_seed(0)
     x, w, bias = torch.randn(2, 4, 9, 8), torch.randn(6, 2, 3, 3), torch.randn(6)
     for padding in ((1, 2), (1, 2, 0, 1)):
-        ours, theirs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
+        ours, theirs = ([array.clone().requires_grad_() for array in (x, w, bias)] for _ in range(2))
         y = alexconv.conv2d(*ours[:2], (2, 1), padding, bias=ours[2], activation="relu", groups=2)
         top, bottom, left, right = padding_of(padding)
         planes = torch.nn.functional.pad(theirs[0], (left, right, top, bottom))
         expected = torch.relu(torch.nn.functional.conv2d(planes, *theirs[1:], (2, 1), groups=2))
-        for each in (y, expected):
-            (each**2).sum().backward()
+        for output in (y, expected):
+            (output**2).sum().backward()
         torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
@@ -217,9 +219,9 @@ def test_the_operator_of_torch_is_traced_and_has_gradients(torch):
         lambda x, w: alexconv.conv2d(x, w, padding="same", groups=2) + 1, fullgraph=True, backend="eager"
     )
     torch.testing.assert_close(compiled(x, w), torch.nn.functional.conv2d(x, w, padding="same", groups=2) + 1)
-    for each in (x.requires_grad_(), x.detach().contiguous(memory_format=torch.channels_last)):
+    for output in (x.requires_grad_(), x.detach().contiguous(memory_format=torch.channels_last)):
         torch.library.opcheck(
-            torch.ops.alexconv.conv2d.default, (each, w, bias, [2, 1], [1, 1, 2, 2], [1, 1], 2, True, "fp32")
+            torch.ops.alexconv.conv2d.default, (output, w, bias, [2, 1], [1, 1, 2, 2], [1, 1], 2, True, "fp32")
         )
 
 
@@ -229,8 +231,8 @@ def test_a_patched_model_says_what_it_left(torch):
     model = nn.Sequential(nn.Conv2d(4, 6, 3, padding="same"), nn.Sequential(shared, nn.ReLU(), shared),
                           nn.Conv2d(6, 6, 3, 2, 1, 1, 6, bias=False), nn.Conv2d(6, 4, 3, padding_mode="reflect"),
                           nn.Conv1d(2, 2, 1), nn.Conv2d(4, 4, 1).half(), nn.ConvTranspose2d(4, 4, 1))  # fmt: skip
-    before, x, said = model[:3](x_of(torch)).detach(), x_of(torch), []
-    patching = alexconv.patch(model, say=said.append)
+    before, x, messages = model[:3](x_of(torch)).detach(), x_of(torch), []
+    patching = alexconv.patch(model, say=messages.append)
     assert patching.replaced == ("0", "1.0", "1.2", "2")
     assert dict(patching.left) == {
         "3": "pads with mode 'reflect'",
@@ -238,7 +240,7 @@ def test_a_patched_model_says_what_it_left(torch):
         "5": "has parameters of torch.float16, precision fp32 takes torch.float32",
         "6": "is a ConvTranspose2d, not a Conv2d",
     }
-    assert said == [str(patching)]
+    assert messages == [str(patching)]
     assert model[1][0] is model[1][2]
     assert list(model.state_dict()) == [
         *("0.weight", "0.bias", "1.0.weight", "1.0.bias", "1.2.weight", "1.2.bias", "2.weight"),
@@ -286,16 +288,16 @@ def network(torch):
 
 
 def test_batch_norms_and_relus_are_computed_with_the_convolutions_before_them(torch):
-    model, x, said = network(torch), x_of(torch), []
+    model, x, messages = network(torch), x_of(torch), []
     model[3].own.eval()
     expected = model(x).detach()
-    patching = alexconv.patch(model, fuse=True, say=said.append)
+    patching = alexconv.patch(model, fuse=True, say=messages.append)
     assert patching.replaced == ("0", "3.first", "3.second", "4") and patching.left == ()
     assert patching.fused == ("1", "3.norm", "3.last", "2", "3.relu", "5")
     reason = "does not only follow replaced convolutions"
     assert patching.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))  # one of ReLU's calls
     what = "batch norms, activations, additions and concatenations"
-    assert said == [str(patching)] and f"6 {what} computed with them, 3 left alone" in said[0]
+    assert messages == [str(patching)] and f"6 {what} computed with them, 3 left alone" in messages[0]
     assert type(model[1]) is torch.nn.Identity and type(model[5]) is torch.nn.ReLU
     for context in (torch.no_grad(), torch.enable_grad()):
         with context:
@@ -328,7 +330,7 @@ def test_layers_that_cannot_be_fused_are_left(torch):
         assert patching.own == own and [*own, *left] in (["relu", "norm"], ["norm", "relu"])
         torch.testing.assert_close(model(x_of(torch)).detach(), expected, rtol=1e-5, atol=1e-5)
     with_hook = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)).eval()
-    with_hook[1].register_forward_hook(lambda *given: None)
+    with_hook[1].register_forward_hook(lambda *arguments: None)
     assert alexconv.patch(with_hook, fuse=True, say=str).fused == ()
     with pytest.raises(ValueError, match="the model is in training mode"):
         alexconv.patch(nn.Sequential(nn.Conv2d(1, 1, 1)), fuse=True)

@@ -28,8 +28,8 @@ SHAPES = {
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["fp16", "fp32"])
 def module(request):
-    made = RUNTIME.compile(SOURCE, {"ELEMENT_BYTES": request.param}, list(AT.values()))
-    return made, np.dtype({2: "f2", 4: "f4"}[request.param])
+    module = RUNTIME.compile(SOURCE, {"ELEMENT_BYTES": request.param}, list(AT.values()))
+    return module, np.dtype({2: "f2", 4: "f4"}[request.param])
 
 
 def on_host(values):
@@ -38,8 +38,8 @@ def on_host(values):
     return memory
 
 
-def launch(module, made, arrays):
-    entry, grid, block, (words,) = made
+def launch(module, configuration, arrays):
+    entry, grid, block, (words,) = configuration
     module.launch(AT[entry], grid, block, 0, [*arrays, on_host(np.array(words, np.int64))])
     return entry
 
@@ -56,18 +56,18 @@ def test_every_shape_matches_the_reference(module, name, last):
     order = (0, 2, 3, 1) if last else (0, 1, 2, 3)
     memory = [on_host(values) for values in (x.transpose(order), w, bias, y.transpose(order))]
     back = np.argsort(order)
-    seen, target = (np.ascontiguousarray(values.transpose(order)).transpose(back) for values in (x, y))
-    descriptors = [view(values, "x").descriptor for values in (seen, w, target)]
+    source, target = (np.ascontiguousarray(values.transpose(order)).transpose(back) for values in (x, y))
+    descriptors = [view(values, "x").descriptor for values in (source, w, target)]
     entry = launch(
         kernels, generic.convolution(conv, N, *descriptors), [*memory[:2], memory[2] if conv.bias else 0, memory[3]]
     )
     assert entry == ("convolve_each" if conv.M // conv.groups < generic.LEAST_FILTERS else "convolve_tiles")
-    found = memory[3].array(dtype, y.transpose(order).shape).transpose(back)
+    outputs = memory[3].array(dtype, y.transpose(order).shape).transpose(back)
     values, filters = x.astype("f4"), w.astype("f4")
     added = bias.astype("f4") if conv.bias else None
     error = MaxError()
     norms = patch_norms(conv, values), filter_norms(filters, added)
-    error.add(found, Expected(reference(conv, values, filters, added), *norms))
+    error.add(outputs, Expected(reference(conv, values, filters, added), *norms))
     assert error.passes(PRECISIONS["fp16" if dtype == np.float16 else "fp32"].tolerance(conv.K)), error
 
 
@@ -102,8 +102,8 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 @pytest.fixture(scope="module", params=[2, 4], ids=["2 bytes", "4 bytes"])
 def copies(request):
     source = Path(__file__).with_name("copy_on_host.cu")
-    made = RUNTIME.compile(source, {"ELEMENT_BYTES": request.param}, list(COPIES.values()))
-    return made, np.dtype({2: "u2", 4: "u4"}[request.param])
+    module = RUNTIME.compile(source, {"ELEMENT_BYTES": request.param}, list(COPIES.values()))
+    return module, np.dtype({2: "u2", 4: "u4"}[request.param])
 
 
 @pytest.mark.parametrize("border", [0, 2])

@@ -86,11 +86,11 @@ def test_a_conv2d_serves_several_shapes_and_an_empty_batch():
 
 def test_a_conv2d_keeps_its_filters_whatever_becomes_of_the_array():
     x, w = case()
-    given = w.copy()
-    layer = alexconv.Conv2d(given, backend="host")
+    filters = w.copy()
+    layer = alexconv.Conv2d(filters, backend="host")
     for _ in range(2):
         assert_right(layer(x), x, w, 1, (0, 0), "fp32")
-        given[:] = np.nan
+        filters[:] = np.nan
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_what_is_no_array_is_a_type_error(name, values):
             call(**{"x": X, "filters": W, "backend": "host", name: values})
 
 
-def layer_call(x, filters, out=None, **given):
-    return alexconv.Conv2d(filters, **given)(x, out)
+def layer_call(x, filters, out=None, **terms):
+    return alexconv.Conv2d(filters, **terms)(x, out)
 
 
 @pytest.mark.parametrize(("name", "what"), [("X", X), ("W", W)])
@@ -275,10 +275,10 @@ def test_an_explanation_names_the_rung_that_the_cpu_runs(precision, dilation, mo
         return open_rung(executor, cut, *rest)
 
     monkeypatch.setattr(on_host, "open_rung", noting)
-    given = {"x": X.astype(dtype_of(precision)), "filters": W.astype(dtype_of(precision)), "precision": precision}
-    explanation = alexconv.explain(**given, dilation=dilation, backend="host")
+    arguments = {"x": X.astype(dtype_of(precision)), "filters": W.astype(dtype_of(precision)), "precision": precision}
+    explanation = alexconv.explain(**arguments, dilation=dilation, backend="host")
     assert not opened, "nothing runs"
-    alexconv.conv2d(**given, dilation=dilation, backend="host")
+    alexconv.conv2d(**arguments, dilation=dilation, backend="host")
     assert {rung.name for rung in opened} == {explanation.rung}
     assert explanation.precision in (precision, *PRECISIONS[precision].stricter)
     assert explanation.exceptions == opened[0].exceptions == ((TF32_OPERANDS,) if precision == "tf32" else ())
@@ -339,8 +339,8 @@ class Lent:
 
 
 def test_the_cuda_array_interface_is_read():
-    seen = view(OnDevice(), "x")
-    assert seen == View(4096, Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0), 7)
+    array = view(OnDevice(), "x")
+    assert array == View(4096, Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0), 7)
     assert view(OnDevice(stream=None), "x").stream == 1
     assert not view(OnDevice(data=(4096, True)), "out").descriptor.writable
     assert not view(OnDevice(data=(4104, False)), "x").descriptor.aligned
@@ -350,11 +350,11 @@ def test_the_cuda_array_interface_is_read():
 def test_dlpack_is_read():
     values = np.zeros((5, 7, 6, 3), np.float16)[1:].transpose(0, 3, 1, 2)
     lent = Lent(values)
-    seen = view(lent, "x")
-    found = seen.descriptor
-    assert (seen.address, found.shape, found.dtype) == (values.ctypes.data, values.shape, np.float16)
-    assert (found.device, seen.stream, lent.stream, seen.waits) == (3, 1, 1, True)
-    assert found.lies("nhwc") and not found.lies("nchw")
+    array = view(lent, "x")
+    descriptor = array.descriptor
+    assert (array.address, descriptor.shape, descriptor.dtype) == (values.ctypes.data, values.shape, np.float16)
+    assert (descriptor.device, array.stream, lent.stream, array.waits) == (3, 1, 1, True)
+    assert descriptor.lies("nhwc") and not descriptor.lies("nchw")
 
 
 @pytest.mark.parametrize(

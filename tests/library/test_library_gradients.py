@@ -129,7 +129,9 @@ def test_only_needed_gradients_are_computed(torch, monkeypatch):
     for name in ("dgrad", "wgrad", "bias_gradient"):
         operator = getattr(torch_operator, name)
         monkeypatch.setattr(
-            torch_operator, name, lambda *given, name=name, operator=operator: computed.append(name) or operator(*given)
+            torch_operator,
+            name,
+            lambda *arguments, name=name, operator=operator: computed.append(name) or operator(*arguments),
         )
     names = {"dgrad": 0, "wgrad": 1, "bias_gradient": 2}
     for needed in product((False, True), repeat=3):
@@ -156,7 +158,7 @@ def test_torch_computes_gradients_that_no_rung_takes(torch, monkeypatch, last):
     by_rungs, by_torch = [], []
     for layer, gradients in product(LAYERS, (by_rungs, by_torch)):
         if gradients is by_torch:
-            monkeypatch.setattr("alexconv.library.gradients.gradient", lambda *given: None)
+            monkeypatch.setattr("alexconv.library.gradients.gradient", lambda *arguments: None)
         arrays = leaves(torch, layer, "fp32")
         if last:
             arrays[0] = arrays[0].detach().contiguous(memory_format=torch.channels_last).requires_grad_()

@@ -43,14 +43,14 @@ def driver(tmp_path_factory):
 
 @pytest.fixture
 def machine(driver, monkeypatch, torch):
-    made = Machine(driver, monkeypatch)
-    torch.bindings = made.bindings
-    yield made
-    made.close()
+    stand_in = Machine(driver, monkeypatch)
+    torch.bindings = stand_in.bindings
+    yield stand_in
+    stand_in.close()
 
 
-def layer_of(sizes, **given):
-    return alexconv.Conv2d(Tensor(sizes["w"], W), **given)
+def layer_of(sizes, **terms):
+    return alexconv.Conv2d(Tensor(sizes["w"], W), **terms)
 
 
 def lying(strides, address):
@@ -78,8 +78,8 @@ def test_a_second_call_launches_the_rung_alone_on_its_arrays(machine):
         (launch,) = machine.launched()
         assert launch.entry == "mma_split"
         assert {address, y.address} <= set(launch.words)
-    given = Tensor((1, 384, 13, 13), Y)
-    assert layer(x, given) is given
+    out = Tensor((1, 384, 13, 13), Y)
+    assert layer(x, out) is out
     assert Y in machine.launched()[-1].words
 
 
@@ -179,7 +179,10 @@ def test_floats_are_converted_where_that_and_products_of_halves_take_less_time(m
         explanation = alexconv.explain(x, w, padding=size // 2, precision="tf32")
         first, *others = explanation.candidates
         assert (first.rung, first.layout) == (explanation.rung, fastest)
-        assert {(each.layout, each.copies > 0) for each in (first, *others)} >= {("nhwc", False), ("nchw", True)}
+        assert {(candidate.layout, candidate.copies > 0) for candidate in (first, *others)} >= {
+            ("nhwc", False),
+            ("nchw", True),
+        }
         alexconv.conv2d(x, w, padding=size // 2, precision="tf32")
         assert names(machine.launched()).count("copy_transposed") == (2 if first.copies else 0)
 
@@ -191,7 +194,7 @@ def test_the_choice_and_its_rivals_are_tried_each_once(machine):
         first, *others = trials.likeliest(machine.gpu, case, most=4)
         assert first == routes.candidates(machine.gpu, trials.call(case))[0]
         assert len(others) <= 4 and (others or case.kind == "grouped")
-        assert first not in others and len({routes.key_of(each, case.N) for each in others}) == len(others)
+        assert first not in others and len({routes.key_of(candidate, case.N) for candidate in others}) == len(others)
 
 
 def test_depthwise_layers_are_computed_in_place_in_both_layouts(machine):
@@ -505,9 +508,10 @@ def test_without_a_bias_a_build_for_every_shape_gets_none(machine):
     layer_of(SMALL)(Tensor(SMALL["x"], X))
     (loaded,) = machine.gpu._programs.values()
     storing = [launch for launch in loaded.bound.launches(1) if "bias" in launch.args]
-    launched = [launch for launch in machine.launched() if launch.entry in {each.entry for each in storing}]
+    launched = [launch for launch in machine.launched() if launch.entry in {launch.entry for launch in storing}]
     assert launched and all(
-        launch.words[each.args.index("bias")] == 0 for launch, each in zip(launched, storing, strict=True)
+        launch.words[configuration.args.index("bias")] == 0
+        for launch, configuration in zip(launched, storing, strict=True)
     )
 
 
@@ -674,15 +678,15 @@ def test_warm_compiles_and_names_the_rungs(machine):
 
 def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     def forgotten():
-        for each in (routes.chosen, routes.candidates, routes.route_of, operation.cached_operation):
-            each.cache_clear()
+        for function in (routes.chosen, routes.candidates, routes.route_of, operation.cached_operation):
+            function.cache_clear()
         alexconv.conv2d(Tensor(SMALL["x"], X), Tensor(SMALL["w"], W))
         return names(machine.launched())[-1]
 
     assert forgotten() == "mma_split"
-    (path,) = (each for each in (cache / choices.PART).iterdir() if "mma-split" in each.read_text())
+    (path,) = (file for file in (cache / choices.PART).iterdir() if "mma-split" in file.read_text())
     with monkeypatch.context() as patched:
-        patched.setattr(routes.auto, "choose", lambda *given: pytest.fail("chosen again"))
+        patched.setattr(routes.auto, "choose", lambda *arguments: pytest.fail("chosen again"))
         assert forgotten() == "mma_split"
     path.write_text(path.read_text().replace("mma-split", "mma-tf32"))
     assert forgotten() == "mma_split"
@@ -737,9 +741,10 @@ def test_gradients_are_launches_of_a_rung_on_the_tensors(machine, precision, las
         assert y.shape == (PLANES if y.shape[0] == 128 else TAPS) and y.dtype == dtype
         copied = [launch for launch in launches if launch.entry.startswith("copy")]
         rung = {launch.entry for launch in launches} - {launch.entry for launch in copied}
-        assert any(rung == {launch.entry for launch in (*each.prepare, *each.launches)} for each in ladder.GRADIENTS), (
-            rung
-        )
+        assert any(
+            rung == {launch.entry for launch in (*gradient.prepare, *gradient.launches)}
+            for gradient in ladder.GRADIENTS
+        ), rung
     assert gradients.dgrad(dy, filters, (27, 27), terms).strides == (innermost(PLANES) if last else x_strides(PLANES))
 
 
@@ -753,7 +758,7 @@ def test_halves_that_no_rung_takes_are_computed_as_floats_and_bytes_that_do_not_
     dx = gradients.dgrad(dy, filters, (227, 227), terms)
     assert (dx.shape, dx.dtype) == ((8, 6, 227, 227), "float16")
     launched = {*names(machine.launched())}
-    (rung,) = [each for each in ladder.GRADIENTS if launched & {launch.entry for launch in each.launches}]
+    (rung,) = [rung for rung in ladder.GRADIENTS if launched & {launch.entry for launch in rung.launches}]
     assert rung.dtype == "float32" and rung.direction == "dgrad"
     monkeypatch.setattr(gradients, "route_of", lambda device, call: routes.Route(None))
     printed = []

@@ -20,7 +20,7 @@ def test_scratch_arrays_may_have_any_bytes_before_a_launch(name):
     rung, random = RUNGS[name], np.random.default_rng(0)
     if rung.gpu_only:
         pytest.skip(f"needs a GPU: {rung.gpu_only}")
-    bound = next(each for each in (BoundRung(rung, c, rung.resolve(c, {}, N)) for c in CONVS) if not each.refusal())
+    bound = next(bound for bound in (BoundRung(rung, c, rung.resolve(c, {}, N)) for c in CONVS) if not bound.refusal())
     x, w = (random.uniform(-1, 1, size).astype(rung.dtype) for size in (bound.conv.x_shape(N), bound.conv.w_shape()))
     cut = plan(bound, N, 1 << 34)
     with open_rung(HostExecutor("unoptimized"), cut, x, w, TRANSFERS["pageable"]) as opened:

@@ -35,12 +35,12 @@ def test_trials_are_finite_values_of_their_type(seed, dtype, changes):
     assert trial.kind == (ANY if trial.significands == "repeated" else WALK)
 
 
-def found(run, precision="fp32", trials=200, dtype=FLOAT):
+def result_of(run, precision="fp32", trials=200, dtype=FLOAT):
     return adversary.search(Target(run, CONV, 2, PRECISIONS[precision], dtype), trials, inf)
 
 
 def test_rounding_the_exact_result_withstands_the_search():
-    result = found(lambda x, w: reference(CONV, x, w))
+    result = result_of(lambda x, w: reference(CONV, x, w))
     assert (result.trials, result.ratio) == (200, 0)
 
 
@@ -57,7 +57,7 @@ def in_fp16_with_one_exponent(x, w):
 
 
 def test_one_exponent_for_all_values_does_not_withstand_it():
-    result = found(in_fp16_with_one_exponent, "tf32")
+    result = result_of(in_fp16_with_one_exponent, "tf32")
     assert result.ratio > 1
     assert result.trial.described()["powers"] or result.trial.singles
     uniform = adversary.first_trial(CONV, 2, np.random.default_rng(0))
@@ -72,7 +72,7 @@ def test_an_output_that_is_nan_breaks_any_bound():
         y[0, 0, 0, 0] = np.nan
         return y
 
-    result = found(spoilt, trials=3)
+    result = result_of(spoilt, trials=3)
     assert (result.ratio, result.misplaced) == (float("inf"), 1)
 
 

@@ -58,15 +58,15 @@ def of(rung):
 
 def waited(runner, points, patience=400):
     """Whether the points can run before ``patience`` reports of waiting."""
-    told = []
+    reports = []
 
     def tell(text):
-        told.append(text)
-        if len(told) > patience:
+        reports.append(text)
+        if len(reports) > patience:
             raise TimeoutError
 
     with Ahead(runner, POINTS, tell) as ahead_:
-        del told[:]
+        del reports[:]
         try:
             ahead_.wait(points)
             return True
@@ -108,7 +108,7 @@ def test_the_last_kernels_compile_first_where_all_points_wait_for_all(monkeypatc
     monkeypatch.setattr(ahead, "cores", lambda: 1)
     runner = Stand(times=times)
     assert waited(runner, POINTS)
-    compiled = [each for each in runner.done if each[0] in RUNGS]
+    compiled = [compilation for compilation in runner.done if compilation[0] in RUNGS]
     ladder = list(dict.fromkeys((point.rung, point.conv) for point in POINTS if point.rung != SKIPPED))
     assert compiled == (ladder[::-1] if times else ladder)
 

@@ -35,12 +35,12 @@ def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
     if reason := RUNGS[rung].unsuited(cuda.gpu.capability):
         pytest.skip(reason)
     layers = ALL[1:] if rung.startswith("wgmma") else ALL  # these take no three channels
-    found = record(cuda, rung, N, "pageable", layers)
-    assert found["status"] == "ok", found["reason"]
-    assert set(found["samples"]) == {"kernel", "kernel_cold"}
-    assert all(min(values) > 0 for values in found["samples"].values())
-    assert [layer["layer"] for layer in found["layers"]] == list(layers)
-    assert found["exact"] == {"images": N, "wrong": 0}
+    facts = record(cuda, rung, N, "pageable", layers)
+    assert facts["status"] == "ok", facts["reason"]
+    assert set(facts["samples"]) == {"kernel", "kernel_cold"}
+    assert all(min(values) > 0 for values in facts["samples"].values())
+    assert [layer["layer"] for layer in facts["layers"]] == list(layers)
+    assert facts["exact"] == {"images": N, "wrong": 0}
 
 
 @pytest.mark.parametrize("streams", [1, 3, 8])
@@ -49,12 +49,12 @@ def test_a_pipeline_of_all_layers_is_right_and_timed(cuda, monkeypatch, rung, st
     if reason := RUNGS[rung].unsuited(cuda.gpu.capability):
         pytest.skip(reason)
     monkeypatch.setattr(sequences, "PIECE_BYTES", 10**6)
-    found = record(cuda, rung, 5, f"streamed:{streams}")
-    assert found["status"] == "ok", found["reason"]
-    assert set(found["samples"]) == {"total"}
-    assert min(found["samples"]["total"]) > 0
-    assert len(found["timeline"]) == 3 * found["pieces"]
-    assert found["pieces"] > len(ALL)
+    facts = record(cuda, rung, 5, f"streamed:{streams}")
+    assert facts["status"] == "ok", facts["reason"]
+    assert set(facts["samples"]) == {"total"}
+    assert min(facts["samples"]["total"]) > 0
+    assert len(facts["timeline"]) == 3 * facts["pieces"]
+    assert facts["pieces"] > len(ALL)
 
 
 def test_what_is_freed_during_a_recording_does_not_spoil_it(cuda):
@@ -70,8 +70,8 @@ def test_what_is_freed_during_a_recording_does_not_spoil_it(cuda):
     graph = Graph(enqueue, cuda.gpu.stream)
     graph.launch()
     cuda.gpu.stream.synchronize()
-    found = np.zeros(1, np.uint32)
-    pycuda.memcpy_dtoh(found, target)
+    value = np.zeros(1, np.uint32)
+    pycuda.memcpy_dtoh(value, target)
     graph.close()
     assert not garbage
-    assert found[0] == 7
+    assert value[0] == 7

@@ -174,30 +174,30 @@ class Cudnn:
             wanted = gradient == DGRAD
             arrays = (x, y, w) if wanted else (w, x, y)
             options = None, *terms.values(), False, (0, 0), 1, [wanted, not wanted, False]
-            found = self.torch.convolution_backward(*arrays, *options)[0 if wanted else 1]
+            result = self.torch.convolution_backward(*arrays, *options)[0 if wanted else 1]
         else:
-            found = self.torch.conv2d(x, w, bias[0].reshape(-1) if bias else None, **terms, groups=1)
+            result = self.torch.conv2d(x, w, bias[0].reshape(-1) if bias else None, **terms, groups=1)
         self.torch.captured = captured
 
         def operation() -> None:
             self.executor.now += cost
-            for each in mine:
-                each()
-            y.values[:] = np.maximum(found.values, 0) if relus else found.values
+            for step in mine:
+                step()
+            y.values[:] = np.maximum(result.values, 0) if relus else result.values
 
         operation() if captured is None else captured.append(operation)
 
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
-    made = Torch()
-    made.uint8 = "uint8"
-    made.from_numpy = OnDevice
-    made.empty = lambda shape, **options: OnDevice(np.zeros(shape, np.float32))
-    make = made.cuda.CUDAGraph
-    made.cuda.CUDAGraph = lambda *, keep_graph=True: make(keep_graph=True)
+    stand_in = Torch()
+    stand_in.uint8 = "uint8"
+    stand_in.from_numpy = OnDevice
+    stand_in.empty = lambda shape, **options: OnDevice(np.zeros(shape, np.float32))
+    make = stand_in.cuda.CUDAGraph
+    stand_in.cuda.CUDAGraph = lambda *, keep_graph=True: make(keep_graph=True)
     monkeypatch.setattr(torch_peers, "kernel_names", lambda graph: ["kernel"])
-    return made
+    return stand_in
 
 
 def runner_of(torch: Torch, point: PeerPoint) -> cudnn_peers.CudnnRunner:
@@ -211,14 +211,14 @@ def point(precision: str = "fp32", layer: int = 1) -> PeerPoint:
 
 
 def test_the_fastest_plan_that_can_be_built_is_chosen_and_retimed(torch: Torch) -> None:
-    found = runner_of(torch, point()).record(point())
-    assert (found["status"], found["reason"]) == ("ok", None)
-    (plan,) = found["peer"]["plans"]
+    record = runner_of(torch, point()).record(point())
+    assert (record["status"], record["reason"]) == ("ok", None)
+    (plan,) = record["peer"]["plans"]
     assert (plan["engine"], plan["tried"], plan["refused"]) == ("eng2", len(COSTS) - 1, 1)
-    assert found["peer"]["workspace_bytes"] == 200
-    assert found["peer"]["frontend"] == "1.14.1"
-    assert found["exact"] == {"images": 1, "wrong": 0}
-    assert min(found["samples"]["kernel"]) > plan["ms"]  # plus an event's tick
+    assert record["peer"]["workspace_bytes"] == 200
+    assert record["peer"]["frontend"] == "1.14.1"
+    assert record["exact"] == {"images": 1, "wrong": 0}
+    assert min(record["samples"]["kernel"]) > plan["ms"]  # plus an event's tick
 
 
 def test_every_engine_is_tried_and_then_its_knobs(torch: Torch) -> None:
@@ -245,8 +245,8 @@ def test_the_search_ends_when_its_time_is_up(torch: Torch) -> None:
 
 def test_bias_and_relu_are_in_the_same_graph(torch: Torch) -> None:
     fused = peer_point(batch_of("alexnet-fused", 3, 1), "cudnn-nchw-fp32")
-    found = runner_of(torch, fused).record(fused)
-    assert (found["status"], found["exact"]["wrong"]) == ("ok", 0)
+    record = runner_of(torch, fused).record(fused)
+    assert (record["status"], record["exact"]["wrong"]) == ("ok", 0)
 
 
 def test_the_fastest_plan_that_keeps_the_bound_is_chosen(torch: Torch) -> None:
@@ -306,15 +306,15 @@ def test_the_padding_with_the_faster_plans_is_searched(torch: Torch, faster: boo
 def test_without_a_plan_the_point_fails_in_one_line(torch: Torch) -> None:
     runner = runner_of(torch, point())
     runner._cudnn.unbuilt = set(range(len(COSTS)))
-    found = runner.record(point())
-    assert (found["status"], found["reason"]) == ("launch-error", "cuDNN has no plan for this convolution")
+    record = runner.record(point())
+    assert (record["status"], record["reason"]) == ("launch-error", "cuDNN has no plan for this convolution")
 
 
 def test_its_points_are_those_of_torch_without_the_product() -> None:
     points = [point_of(batch_of("alexnet", layer, 8), "direct") for layer in (1, 2)]
-    found = peer_points(points, CUDNN_PEERS)
-    assert len(found) == 2 * (6 + 2), "fp32 has strict ones too"
-    assert {each.rung.partition("-")[0] for each in [*found, *peer_sequences(points, CUDNN_PEERS)]} == {"cudnn"}
+    peers = peer_points(points, CUDNN_PEERS)
+    assert len(peers) == 2 * (6 + 2), "fp32 has strict ones too"
+    assert {peer.rung.partition("-")[0] for peer in [*peers, *peer_sequences(points, CUDNN_PEERS)]} == {"cudnn"}
 
 
 def test_without_the_frontend_one_line_says_what_to_install(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ class Torch:
 
     def __init__(self) -> None:
         self.captured: list | None = None
-        self.seen: list[tuple[bool, int, str, str]] = []  # flags, as each operation finds them
+        self.operation_flags: list[tuple[bool, int, str, str]] = []  # flags, as each operation finds them
         self.paddings: list[int] = []
         self.spoil = 0.0
         self.engine = reference
@@ -173,7 +173,7 @@ class Torch:
         return cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
 
     def _enqueue(self, shape: tuple[int, ...], values) -> Tensor:
-        self.seen.append(self.flags())
+        self.operation_flags.append(self.flags())
         y = Tensor(np.zeros(shape, np.float32))
 
         def operation() -> None:
@@ -202,7 +202,7 @@ class Torch:
         conv = Conv(C, H, W, M, R, S, stride[0], V=stride[1], bias=bias is not None, **around, **apart)
 
         def values() -> np.ndarray:
-            return self.engine(conv, *(each.values.astype(np.float32) for each in (x, w, bias) if each))
+            return self.engine(conv, *(tensor.values.astype(np.float32) for tensor in (x, w, bias) if tensor))
 
         return self._enqueue((N, M, conv.E, conv.F), values)
 
@@ -216,16 +216,18 @@ class Torch:
         (_, C, H, W), (M, _, R, S) = x.shape, w.shape
         around = dict(zip(("top", "bottom", "left", "right"), np.repeat(padding, 2).tolist(), strict=True))
         conv = Conv(C, H, W, M, R, S, stride[0], V=stride[1], groups=groups, **around, direction=direction)
-        found = self._enqueue(result.shape, lambda: reference(conv, *(each.values.astype("f4") for each in arrays)))
-        return (found, None, None) if mask[0] else (None, found, None)
+        gradient = self._enqueue(
+            result.shape, lambda: reference(conv, *(tensor.values.astype("f4") for tensor in arrays))
+        )
+        return (gradient, None, None) if mask[0] else (None, gradient, None)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         return self._enqueue((a.values.shape[0], b.values.shape[1]), lambda: a.values @ b.values)
 
     def Generator(self, device: str) -> SimpleNamespace:
-        made = SimpleNamespace()
-        made.manual_seed = lambda seed: setattr(made, "random", np.random.default_rng(seed))
-        return made
+        generator = SimpleNamespace()
+        generator.manual_seed = lambda seed: setattr(generator, "random", np.random.default_rng(seed))
+        return generator
 
     def rand(self, shape: tuple[int, int], *, generator: SimpleNamespace, device: str) -> Tensor:
         return Tensor(generator.random.random(shape, np.float32))
@@ -305,9 +307,9 @@ def test_every_layer_and_batch_has_its_peers_once():
         for layer, N in ((3, 1), (4, 8))
         for rung in ("direct", "channels")
     ]
-    found = peer_points(points, TORCH_PEERS)
-    assert [(each.layer, each.N) for each in found] == [(3, 1)] * 7 + [(4, 8)] * 7
-    assert [each.rung for each in found[:7]] == [*CONVOLUTIONS, "torch-gemm-fp32"]
+    peers = peer_points(points, TORCH_PEERS)
+    assert [(peer.layer, peer.N) for peer in peers] == [(3, 1)] * 7 + [(4, 8)] * 7
+    assert [peer.rung for peer in peers[:7]] == [*CONVOLUTIONS, "torch-gemm-fp32"]
     assert {peer.precision for peer in PEERS["torch"].chosen((), ["tf32"])} == {"tf32"}
 
 
@@ -316,17 +318,17 @@ def test_gradients_are_checked_and_timed_as_rungs_are(torch, direction):
     """In both layouts and all precisions, also by the deterministic engines, which a forward pass has no need of."""
     rungs = [rung for rung in GRADIENTS if rung.direction == direction]
     points = peer_points([Point.with_defaults(batch_of("lenet-86-k7", 2, 2), rungs[0])], TORCH_PEERS)
-    assert [each.rung for each in points] == [*CONVOLUTIONS, *(f"{name}-deterministic" for name in CONVOLUTIONS)]
+    assert [peer.rung for peer in points] == [*CONVOLUTIONS, *(f"{name}-deterministic" for name in CONVOLUTIONS)]
     with pytest.raises(UsageError, match=f"computes {direction}: torch's"):
         peer_points(points, CUBLASLT_PEERS)
     runner = runner_of(torch, *points, baseline=False)
-    for each in (points[0], points[6]):
-        record = runner.record(each)
+    for point in (points[0], points[6]):
+        record = runner.record(point)
         assert record["status"] == "ok", record["reason"]
         assert record["samples"]["kernel"]
         assert record["exact"] == {"images": 2, "wrong": 0}
         assert record["point"]["direction"] == direction
-        assert torch.deterministic == each.entry.deterministic
+        assert torch.deterministic == point.entry.deterministic
     torch.spoil = 0.25
     assert runner.record(points[0])["status"] == "wrong"
 
@@ -339,10 +341,10 @@ def test_a_layer_with_groups_is_no_single_product(torch):
 
 def test_layers_together_are_one_point_per_workload_and_batch():
     points = [point_of(batch_of("alexnet", layer, N), "direct") for N in (1, 8) for layer in range(1, 6)]
-    found = peer_sequences(points, TORCH_PEERS)
-    assert len(found) == 2 * 6
-    assert found[0].axes() == point().axes() | {"layer": "1-5", "rung": "torch-nchw-fp32-together"}
-    assert [each.layer for each in found[0].points()] == [1, 2, 3, 4, 5]
+    joint = peer_sequences(points, TORCH_PEERS)
+    assert len(joint) == 2 * 6
+    assert joint[0].axes() == point().axes() | {"layer": "1-5", "rung": "torch-nchw-fp32-together"}
+    assert [point.layer for point in joint[0].points()] == [1, 2, 3, 4, 5]
     with pytest.raises(UsageError, match="two layers or more"):
         peer_sequences(points[:1], TORCH_PEERS)
     assert [layer_range(layers) for layers in ((2,), (1, 3), (2, 3), (3, 2))] == ["2", "1,3", "2-3", "3,2"]
@@ -353,24 +355,24 @@ def test_layers_together_are_one_point_per_workload_and_batch():
     ("rung", "precision", "conv"), [(CONVOLUTIONS[0], "fp32", "ieee"), (CONVOLUTIONS[5], "fp16", "tf32")]
 )
 def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, precision, conv, layer):
-    asked = point(layer, rung=rung)
-    found = runner_of(torch, asked).record(asked)
-    assert (found["status"], found["reason"]) == ("ok", None)
-    assert set(found) >= {"time", "key", "error", "health", "throttled", "device_bytes", "pieces", "launches"}
-    assert found["point"] == asked.axes()
-    assert set(found["samples"]) == {"kernel", "kernel_cold"}
-    assert found["error"]["scaled"] <= found["error"]["tolerance"]
-    assert found["exact"] == {"images": 1, "wrong": 0}
+    peer = point(layer, rung=rung)
+    record = runner_of(torch, peer).record(peer)
+    assert (record["status"], record["reason"]) == ("ok", None)
+    assert set(record) >= {"time", "key", "error", "health", "throttled", "device_bytes", "pieces", "launches"}
+    assert record["point"] == peer.axes()
+    assert set(record["samples"]) == {"kernel", "kernel_cold"}
+    assert record["error"]["scaled"] <= record["error"]["tolerance"]
+    assert record["exact"] == {"images": 1, "wrong": 0}
     versions = {"torch": "2.11.0+test", "cudnn": "9.19.0", "cuda": "13.0", "engines": "all"}
-    assert found["peer"].items() >= versions.items()
-    assert (found["peer"]["kernels"], found["peer"]["workspace_bytes"]) == (["kernel 0"], 400)
-    assert found["under_load"] == {"clock_mhz": 1500.0}
+    assert record["peer"].items() >= versions.items()
+    assert (record["peer"]["kernels"], record["peer"]["workspace_bytes"]) == (["kernel 0"], 400)
+    assert record["under_load"] == {"clock_mhz": 1500.0}
     borders = {0, WORKLOADS["alexnet"].layer(layer).pad}
     assert set(torch.paddings) == borders
-    assert len(found["peer"]["variants"]) == len(borders)
-    assert set(torch.seen) == {(True, 0, conv, "ieee")}
+    assert len(record["peer"]["variants"]) == len(borders)
+    assert set(torch.operation_flags) == {(True, 0, conv, "ieee")}
     assert torch.flags() == (False, 10, "none", "none")
-    json.dumps(found)
+    json.dumps(record)
 
 
 def test_the_faster_variant_is_the_peers_time():
@@ -394,10 +396,10 @@ def test_fewer_images_are_repeated_to_fill_the_inputs(torch):
 def test_a_wrong_peer_has_no_time(torch):
     for spoil in (0.1, np.nan):
         torch.spoil = spoil
-        found = runner_of(torch, point()).record(point())
-        assert found["status"] == "wrong"
-        assert "samples" not in found
-        json.dumps(found, allow_nan=False)
+        record = runner_of(torch, point()).record(point())
+        assert record["status"] == "wrong"
+        assert "samples" not in record
+        json.dumps(record, allow_nan=False)
 
 
 def columns_as_rows(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -410,9 +412,9 @@ def without_last_channel(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray
 
 def without_small_taps(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Without each filter's tap nearest to zero."""
-    found = w.reshape(conv.M, conv.K).copy()
-    np.put_along_axis(found, np.abs(found).argmin(axis=1)[:, None], 0, axis=1)
-    return reference(conv, x, found.reshape(w.shape))
+    filters = w.reshape(conv.M, conv.K).copy()
+    np.put_along_axis(filters, np.abs(filters).argmin(axis=1)[:, None], 0, axis=1)
+    return reference(conv, x, filters.reshape(w.shape))
 
 
 def in_float(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -426,12 +428,12 @@ def in_float(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 )
 def test_integers_show_that_an_engine_is_not_exact(torch, engine, precision, passes_max_error):
     torch.engine = engine
-    asked = point(rung=f"torch-nhwc-{precision}")
-    found = runner_of(torch, asked).record(asked)
-    assert (found["status"], "samples" in found) == ("wrong", False)
-    assert (found["error"]["scaled"] <= found["error"]["tolerance"]) == passes_max_error
-    assert found["exact"]["wrong"] > 0
-    assert "not exact on integers" in found["reason"]
+    peer = point(rung=f"torch-nhwc-{precision}")
+    record = runner_of(torch, peer).record(peer)
+    assert (record["status"], "samples" in record) == ("wrong", False)
+    assert (record["error"]["scaled"] <= record["error"]["tolerance"]) == passes_max_error
+    assert record["exact"]["wrong"] > 0
+    assert "not exact on integers" in record["reason"]
 
 
 @pytest.mark.parametrize(("engine", "status"), [(in_float, "ok"), (without_last_channel, "wrong")])
@@ -439,12 +441,12 @@ def test_integers_show_that_an_engine_is_not_exact(torch, engine, precision, pas
 def test_engines_that_transform_are_held_to_the_tolerance(torch, monkeypatch, engine, status, kernel):
     monkeypatch.setattr(torch_peers, "kernel_names", lambda graph: ["nchwToNhwcKernel", kernel])
     torch.engine = engine
-    found = runner_of(torch, point(N=2)).record(point(N=2))
-    tolerance = found["error"]["tolerance"]
-    assert found["status"] == status
-    assert (found["exact"]["wrong"] > 0) == (status == "wrong")
-    assert found["exact"]["within"] == tolerance
-    assert status == "ok" or f"off by more than {tolerance:.2e} of the norms on integers" in found["reason"]
+    record = runner_of(torch, point(N=2)).record(point(N=2))
+    tolerance = record["error"]["tolerance"]
+    assert record["status"] == status
+    assert (record["exact"]["wrong"] > 0) == (status == "wrong")
+    assert record["exact"]["within"] == tolerance
+    assert status == "ok" or f"off by more than {tolerance:.2e} of the norms on integers" in record["reason"]
 
 
 def test_integers_leave_room_for_the_border_that_torch_adds():
@@ -455,35 +457,35 @@ def test_integers_leave_room_for_the_border_that_torch_adds():
 
 
 def test_the_product_has_the_layers_size_and_is_checked(torch):
-    asked = point(5, rung=GEMM)
-    conv = asked.conv
-    found = runner_of(torch, asked).record(asked)
-    assert found["status"] == "ok"
+    peer = point(5, rung=GEMM)
+    conv = peer.conv
+    record = runner_of(torch, peer).record(peer)
+    assert record["status"] == "ok"
     pixels = conv.E * conv.F
-    assert found["device_bytes"] == 4 * (conv.M * conv.K + conv.K * pixels + conv.M * pixels)
-    assert found["error"]["tolerance"] == torch_peers.PRECISIONS["fp32"].tolerance(conv.K)
-    assert found["exact"] == {"images": 1, "wrong": 0}
+    assert record["device_bytes"] == 4 * (conv.M * conv.K + conv.K * pixels + conv.M * pixels)
+    assert record["error"]["tolerance"] == torch_peers.PRECISIONS["fp32"].tolerance(conv.K)
+    assert record["exact"] == {"images": 1, "wrong": 0}
     torch.spoil = 0.01
-    assert runner_of(torch, asked).record(asked)["status"] == "wrong"
+    assert runner_of(torch, peer).record(peer)["status"] == "wrong"
     torch.spoil = 1e-5
-    rounded = runner_of(torch, asked).record(asked)
+    rounded = runner_of(torch, peer).record(peer)
     assert rounded["error"]["scaled"] <= rounded["error"]["tolerance"] and rounded["exact"]["wrong"] > 0
 
 
 def test_layers_together_are_recorded_as_one(torch):
     joint = peers_together((3, 5), 1, "torch-nhwc-fp16")
-    found = runner_of(torch, *joint.points()).record(joint)
-    assert found["status"] == "ok"
-    assert found["point"]["layer"] == "3,5"
+    record = runner_of(torch, *joint.points()).record(joint)
+    assert record["status"] == "ok"
+    assert record["point"]["layer"] == "3,5"
     assert len(torch.paddings) == 2 * 2 * (torch_peers.WARM_UPS + 2)
 
 
 def test_verify_only_times_nothing_and_what_does_not_fit_is_skipped(torch):
     assert runner_of(torch, point(), timed=False).record(point())["samples"] == {}
-    for budget, said in ((1 << 20, "1.0"), (0, "0.0")):
-        found = runner_of(torch, point(), memory_budget=budget).record(point())
-        assert found["status"] == "skipped"
-        assert f"the budget is {said}" in found["reason"]
+    for budget, mebibytes in ((1 << 20, "1.0"), (0, "0.0")):
+        record = runner_of(torch, point(), memory_budget=budget).record(point())
+        assert record["status"] == "skipped"
+        assert f"the budget is {mebibytes}" in record["reason"]
 
 
 @pytest.mark.parametrize(("error", "status"), [("OutOfMemoryError", "out-of-memory"), (None, "launch-error")])
@@ -494,22 +496,22 @@ def test_a_fault_of_torch_is_a_status_in_one_line(torch, monkeypatch, error, sta
         raise kind("no engine\nfor a long time")
 
     monkeypatch.setattr(torch.nn.functional, "conv2d", fails)
-    found = runner_of(torch, point()).record(point())
-    assert (found["status"], found["reason"]) == (status, "torch-nchw-fp32: no engine")
+    record = runner_of(torch, point()).record(point())
+    assert (record["status"], record["reason"]) == (status, "torch-nchw-fp32: no engine")
     assert torch.flags() == (False, 10, "none", "none")
 
 
 def test_the_key_knows_the_versions_and_the_settings(torch):
     joint = peers_together((1, 3), 1, "torch-nchw-fp32")
-    for asked in (point(), joint):
-        key = runner_of(torch, point(1), point(3)).key(asked)
-        assert key == runner_of(Torch(), point(1), point(3)).key(asked)
+    for peer in (point(), joint):
+        key = runner_of(torch, point(1), point(3)).key(peer)
+        assert key == runner_of(Torch(), point(1), point(3)).key(peer)
         newer = Torch()
         newer.backends.cudnn.version = lambda: 92000
-        assert key != runner_of(newer, point(1), point(3)).key(asked)
-        assert key != runner_of(torch, point(1), point(3), seed=1).key(asked)
-        previous = {identity(asked.axes()): {"key": key, "status": "ok"}}
-        assert finished(asked, key, previous)
+        assert key != runner_of(newer, point(1), point(3)).key(peer)
+        assert key != runner_of(torch, point(1), point(3), seed=1).key(peer)
+        previous = {identity(peer.axes()): {"key": key, "status": "ok"}}
+        assert finished(peer, key, previous)
 
 
 def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
@@ -555,11 +557,11 @@ def jobs(precisions: list[str], *points: Point, names: tuple[str, ...] = ()) -> 
 
 def test_peers_run_after_the_rungs_of_their_layer_and_batch():
     own = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (2, 1)]
-    found = jobs([], *own)
+    all_jobs = jobs([], *own)
     expected = ["rungs", *["peers"] * 7]
-    assert [job.recorder for job in found] == expected * 2 + ["peers"] * 6
-    assert [job.point.layer for job in found[:16]] == [2] * 8 + [1] * 8
-    assert all(isinstance(job.point, LayerSequence) for job in found[16:])
+    assert [job.recorder for job in all_jobs] == expected * 2 + ["peers"] * 6
+    assert [job.point.layer for job in all_jobs[:16]] == [2] * 8 + [1] * 8
+    assert all(isinstance(job.point, LayerSequence) for job in all_jobs[16:])
     with pytest.raises(UsageError, match="two layers or more"):
         jobs([], own[0])
     with pytest.raises(UsageError, match="no peer is left"):
@@ -568,9 +570,9 @@ def test_peers_run_after_the_rungs_of_their_layer_and_batch():
 
 def test_only_peers_that_are_named_run():
     own = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (2, 1)]
-    found = jobs([], *own, names=("torch-nchw-fp32", "torch-nhwc-fp16"))
+    all_jobs = jobs([], *own, names=("torch-nchw-fp32", "torch-nhwc-fp16"))
     expected = ["direct", "torch-nchw-fp32", "torch-nhwc-fp16"] * 2
-    assert [job.point.rung for job in found] == [*expected, *(f"{name}-together" for name in expected[1:3])]
+    assert [job.point.rung for job in all_jobs] == [*expected, *(f"{name}-together" for name in expected[1:3])]
     with pytest.raises(UsageError, match=r"no peer torch-nchw-half: there are torch-nchw-fp32, .*torch-gemm-fp32"):
         jobs([], *own, names=("torch-nchw-half",))
     with pytest.raises(UsageError, match="no peer is left"):
@@ -615,7 +617,7 @@ def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, m
     shown = capsys.readouterr().out
     assert "10 points: 10 ok" in shown
     assert "torch-nchw-fp32-together pageable: ok, kernel" in shown
-    assert [each["point"]["layer"] for each in read([out]).points] == [1] * 4 + [2] * 4 + ["1-2"] * 2
+    assert [record["point"]["layer"] for record in read([out]).points] == [1] * 4 + [2] * 4 + ["1-2"] * 2
     assert run.main([*arguments, "--resume"]) == 0
     assert "10 of 10 points are already in" in capsys.readouterr().out
 
@@ -625,7 +627,7 @@ def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, caps
     joint = peers_together((1, 2, 3), 1, "torch-nchw-fp32")
     both = [own, record("alexnet", 3, 1, "torch-nchw-fp32") | {"peer": {}}, own | {"point": joint.axes()}]
     file = write(tmp_path / "r.jsonl", both)
-    assert {each.series.rung for each in measurements(read([file])).points} == {"direct", "torch-nchw-fp32"}
+    assert {point.series.rung for point in measurements(read([file])).points} == {"direct", "torch-nchw-fp32"}
     assert compare.main([str(file), str(file)]) == 0
     assert "alexnet layer 1-3 N=1 torch-nchw-fp32-together" in capsys.readouterr().out
 

@@ -89,8 +89,8 @@ def test_an_entry_in_a_table_is_all_that_a_run_needs(toys, tmp_path, capsys):
     words = ["--workload", "toy", "--backend", "toy", "--transfer", "noted", "--peers", "numpy", "--rungs", "direct"]
     assert run.main([*words, "--out", str(out)]) == 0
     assert "backend toy: a toy" in capsys.readouterr().out
-    found = [(each["point"]["rung"], each["point"]["N"], each["status"]) for each in read([out]).points]
-    assert found == [("direct", 2, "ok"), ("numpy-einsum-fp32", 2, "ok")]
+    statuses = [(record["point"]["rung"], record["point"]["N"], record["status"]) for record in read([out]).points]
+    assert statuses == [("direct", 2, "ok"), ("numpy-einsum-fp32", 2, "ok")]
     assert Noted.opened == ["noted"] * 2, "for integers, and for the data"
 
 
@@ -222,9 +222,9 @@ def test_no_other_table_tells_the_classes():
         for file in (Path(folder, name) for name in names if name.endswith(".py")):
             for node in ast.walk(ast.parse(file.read_text())):
                 members = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
-                told = {each.value for each in members if isinstance(each, ast.Constant)} & set(PRECISIONS)
-                if len(told) > 1:
-                    tables.setdefault(file.name, []).append(sorted(told))
+                classes = {member.value for member in members if isinstance(member, ast.Constant)} & set(PRECISIONS)
+                if len(classes) > 1:
+                    tables.setdefault(file.name, []).append(sorted(classes))
     assert tables.keys() == RATES | GOALS, tables
 
 

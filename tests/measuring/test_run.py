@@ -214,17 +214,17 @@ def test_bad_usage_is_one_line_and_status_2(tmp_path, arguments, says):
 
 @pytest.mark.parametrize("options", [["--host-order", "2"], ["--host-build", "asan"]])
 def test_options_of_the_host_executor_ask_for_it(monkeypatch, options):
-    asked = []
+    backends = []
 
     def choose(*arguments):
-        asked.append(arguments[0])
+        backends.append(arguments[0])
         raise MissingTool("enough")
 
     monkeypatch.setattr(run_module, "choose_executor", choose)
     monkeypatch.setattr(run_module, "restart_where_needed", lambda *arguments: None)
     assert run_module.main(options) == 1
     assert run_module.main([]) == 1
-    assert asked == ["host", "auto"]
+    assert backends == ["host", "auto"]
 
 
 def test_a_gpu_number_out_of_range_is_refused(monkeypatch):

@@ -97,9 +97,9 @@ def test_pieces_with_more_output_come_first_and_layers_are_interleaved():
 def test_every_piece_runs_once_and_in_its_layers_order(outweigh):
     cuts = [cut(pieces) for pieces in (26, 16, 6, 8, 8)]
     order = sequences.piece_order(cuts, outweigh)
-    assert sorted(order) == [(layer, piece) for layer, each in enumerate(cuts) for piece in range(each.N)]
-    for layer, each in enumerate(cuts):
-        assert [piece for which, piece in order if which == layer] == list(range(each.N))
+    assert sorted(order) == [(layer, piece) for layer, plan in enumerate(cuts) for piece in range(plan.N)]
+    for layer, plan in enumerate(cuts):
+        assert [piece for which, piece in order if which == layer] == list(range(plan.N))
 
 
 class Device(HostExecutor):

@@ -114,12 +114,12 @@ def test_every_stage_keeps_its_bound(host, precision, schedule):
 
 
 def test_a_schedule_that_changes_nothing_is_left_out():
-    def kept(name, N):
-        return [each.name for each in SCHEDULES.values() if each.differs_on(NETWORKS[name].stages, N)]
+    def names(name, N):
+        return [schedule.name for schedule in SCHEDULES.values() if schedule.differs_on(NETWORKS[name].stages, N)]
 
-    assert kept("alexnet-2012", 1) == [name for name in SCHEDULES if name != "persistent"]
-    assert kept("alexnet-torchvision", 1) == list(SCHEDULES)
-    assert kept("lenet-86-k7", 1) == kept("alexnet-torchvision", 128) == kept("alexnet-torchvision", 1)[:-1]
+    assert names("alexnet-2012", 1) == [name for name in SCHEDULES if name != "persistent"]
+    assert names("alexnet-torchvision", 1) == list(SCHEDULES)
+    assert names("lenet-86-k7", 1) == names("alexnet-torchvision", 128) == names("alexnet-torchvision", 1)[:-1]
 
 
 @pytest.mark.parametrize("number", (0, 3, 5))
@@ -213,7 +213,7 @@ class LikeAGpu(HostExecutor):
 
 
 def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch):
-    executor, seen = LikeAGpu(), []
+    executor, trials = LikeAGpu(), []
     runner = NetworkRunner(executor, NetworkSettings(0.0))
     monkeypatch.setattr(runner, "weights", lambda network, precision: (None,) * len(network.stages))  # nothing runs
     point = NetworkPoint(NETWORKS["alexnet-torchvision"], 1, "fp16", SCHEDULES["dependent"], "measured")
@@ -223,7 +223,7 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
 
     @contextmanager
     def opened_in_name_only(executor, plan):
-        seen.append([step.bound for step in plan.steps])
+        trials.append([step.bound for step in plan.steps])
         times = [1.0 if step.bound == best else 2.0 for step, best in zip(plan.steps, fastest, strict=True)]
         yield SimpleNamespace(stage_times=lambda images: times)
 
@@ -231,7 +231,7 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     for _ in range(2):
         chosen = runner._measured(plan, images(point.network, 0, 1))
         assert [step.bound for step in chosen.steps] == fastest
-    assert len(seen) == max(map(len, tried)) > 4
+    assert len(trials) == max(map(len, tried)) > 4
     assert {len(rungs) for rungs, step in zip(tried, plan.steps, strict=True) if step.stage.kind == "max-pool"} == {1}
     assert {"linear-half", "wgmma-half-whole"} <= {bound.rung.name for bound in tried[-1]}
     assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs}

@@ -179,7 +179,7 @@ def test_a_ladder_with_own_rungs_is_another_value(folder):
 def test_a_report_draws_own_rungs_in_other_processes_too(folder, tmp_path):
     ladder = LADDER.with_rungs(folders.rungs_of(folder), folder)
     records = [record("alexnet", layer, 128, name) for name in list(RUNGS)[:6] for layer in range(1, 6)]
-    own = [{**each, "point": {**each["point"], "rung": "my-conv"}} for each in records[:5]]
+    own = [{**copy, "point": {**copy["point"], "rung": "my-conv"}} for copy in records[:5]]
     data = measurements(read([write(tmp_path / "r.jsonl", [*records, *own])]), ladder=ladder)
     drawn = {plot.key: pickle.loads(pickle.dumps(plot)).draw() for plot in compose(data).plots()}
     labels = [tick.get_text() for axes in drawn["alexnet-ladder"].axes for tick in axes.get_xticklabels()]

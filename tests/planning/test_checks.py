@@ -253,11 +253,11 @@ def test_each_images_error_is_independent_of_the_batch(monkeypatch, dtype, group
     alone = [added(slice(image, image + 1)) for image in range(7)]
     for images in (2, 3, 100):
         monkeypatch.setattr(checks, "CHECKED_BYTES", images * reference[0].nbytes)
-        found = added(slice(None))
+        together = added(slice(None))
         for name in ("absolute", "scaled", "componentwise"):
-            due = np.max([getattr(each, name) for each in alone])
-            np.testing.assert_equal(getattr(found, name), due)
-        assert found.misplaced == sum(each.misplaced for each in alone) == misplaced
+            due = np.max([getattr(error, name) for error in alone])
+            np.testing.assert_equal(getattr(together, name), due)
+        assert together.misplaced == sum(error.misplaced for error in alone) == misplaced
 
 
 def test_outputs_that_were_checked_are_freed_without_a_collection():

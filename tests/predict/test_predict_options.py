@@ -27,9 +27,9 @@ H200 = gpu.load("h200")
 def stored_kernels(monkeypatch):
     """The tests' stored machine code in place of the compiler; any other kernel has an unknown instruction."""
     programs = {}
-    for each in stored_code.stored()["points"]:
-        point = Point.from_axes(each["point"])
-        programs[point.rung, point.conv, tuple(sorted(point.constants.items()))] = each["program"]
+    for entry in stored_code.stored()["points"]:
+        point = Point.from_axes(entry["point"])
+        programs[point.rung, point.conv, tuple(sorted(point.constants.items()))] = entry["program"]
 
     def kernels(bound: BoundRung, _: gpu.Gpu) -> dict[str, model.Kernel]:
         program = programs.get((bound.rung.name, bound.conv, tuple(sorted(bound.constants.items()))))
@@ -61,15 +61,17 @@ class SteadyGpu(HostExecutor):
 
 def stored_points(rung, **constants):
     """The stored points of a rung with these constants, for one image."""
-    points = [Point.from_axes(each["point"]) for each in stored_code.stored()["points"]]
-    chosen = [each for each in points if each.rung == rung and each.workload == "lenet-70-k5"]
+    points = [Point.from_axes(entry["point"]) for entry in stored_code.stored()["points"]]
+    chosen = [point for point in points if point.rung == rung and point.workload == "lenet-70-k5"]
     return [
-        replace(each, batch=replace(each.batch, N=1)) for each in chosen if constants.items() <= each.constants.items()
+        replace(point, batch=replace(point.batch, N=1))
+        for point in chosen
+        if constants.items() <= point.constants.items()
     ]
 
 
 def milliseconds(points):
-    return {found.point: found.milliseconds for found in predict_points(points, H200, KernelCache())}
+    return {prediction.point: prediction.milliseconds for prediction in predict_points(points, H200, KernelCache())}
 
 
 def test_what_is_predicted_slow_is_pruned_but_never_the_default(capsys):
@@ -102,11 +104,11 @@ def test_a_gpu_without_a_description_is_a_usage_error():
 def test_a_search_runs_what_is_predicted_fast(tmp_path, cache_of_tuning, option, tried):
     pytest.importorskip("optuna")
     out = tmp_path / "tuning.jsonl"
-    asked = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "2", "--rungs", "tiled", "--set", "UNROLL=0,1"]
-    options = tune.parser().parse_args([*asked, "--constants", "UNROLL", "--out", str(out), *option])
+    words = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "2", "--rungs", "tiled", "--set", "UNROLL=0,1"]
+    options = tune.parser().parse_args([*words, "--constants", "UNROLL", "--out", str(out), *option])
     (search,) = tune.tune(options, LADDER, SteadyGpu(), "the command")
     for records in (search.records, read([out]).points):
-        assert [each["point"]["constants"]["UNROLL"] for each in records if "again" not in each] == tried
+        assert [record["point"]["constants"]["UNROLL"] for record in records if "again" not in record] == tried
 
 
 def test_machine_code_stands_beside_its_lines_and_cycles(tmp_path, capsys, monkeypatch):
@@ -141,11 +143,11 @@ def test_a_run_records_predicted_times_apart_from_measured_ones(tmp_path, capsys
     records = read([out])
     assert all(not record["samples"] for record in records.points)
     predicted = [header for header in records.headers.values() if header["type"] == TYPE]
-    assert [each["point"]["rung"] for each in predicted] == ["direct-register", "channels"]
+    assert [record["point"]["rung"] for record in predicted] == ["direct-register", "channels"]
     points = [Point.from_axes(record["point"]) for record in records.points]
-    for found, expected in zip(predicted, predict_points(points, H200, KernelCache()), strict=True):
-        assert found["ms"] == pytest.approx(expected.milliseconds)
-        assert found["run"] in records.headers
+    for prediction, expected in zip(predicted, predict_points(points, H200, KernelCache()), strict=True):
+        assert prediction["ms"] == pytest.approx(expected.milliseconds)
+        assert prediction["run"] in records.headers
     shown = capsys.readouterr().out
     assert shown.count("on NVIDIA H200, predicted:") == 2
     assert "there are no GPU times" in shown

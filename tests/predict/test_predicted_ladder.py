@@ -27,8 +27,8 @@ def test_each_rung_and_layer_has_its_fastest_constants_in_ladder_order():
         prediction("direct", 1, 128, 5.0),
         prediction("direct", 1, 1, 0.5),
     ]
-    ladder = predicted_ladder(Records({str(number): each for number, each in enumerate(headers)}, []))
-    assert [(each.rung, each.layer, each.predicted) for each in ladder] == [
+    ladder = predicted_ladder(Records({str(number): header for number, header in enumerate(headers)}, []))
+    assert [(pair.rung, pair.layer, pair.predicted) for pair in ladder] == [
         ("direct", 1, 5.0),
         ("direct", 3, None),
         ("tiled", 3, 2.0),
@@ -40,7 +40,7 @@ def test_each_rung_and_layer_has_its_fastest_constants_in_ladder_order():
 
 def test_the_records_have_predictions_of_all_layers_beside_measured_times():
     ladder = predicted_ladder(read([RESULTS / "predicted" / "h200.jsonl"]), read(files_in(RESULTS, "h200-*.jsonl")))
-    of_direct = [each for each in ladder if each.rung == "direct-register"]
-    assert [each.layer for each in of_direct] == [1, 2, 3, 4, 5]
-    for each in of_direct:
-        assert each.measured == pytest.approx(each.predicted, rel=0.5) and each.band and each.limit
+    of_direct = [pair for pair in ladder if pair.rung == "direct-register"]
+    assert [pair.layer for pair in of_direct] == [1, 2, 3, 4, 5]
+    for pair in of_direct:
+        assert pair.measured == pytest.approx(pair.predicted, rel=0.5) and pair.band and pair.limit

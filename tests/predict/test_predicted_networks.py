@@ -26,7 +26,7 @@ ALEXNET = NetworkPoint(NETWORKS["alexnet-torchvision"], 128, "fp16", SCHEDULES["
 @pytest.fixture(scope="module")
 def launch() -> model.Prediction:
     """A launch of stored machine code, with the overhead of a graph's first kernel."""
-    stored = next(each for each in stored_code.stored()["points"] if each["point"]["rung"] == "direct-register")
+    stored = next(entry for entry in stored_code.stored()["points"] if entry["point"]["rung"] == "direct-register")
     point = Point.from_axes(stored["point"])
     bound = BoundRung(RUNGS[point.rung], point.conv, point.constants, H100.device)
     (prediction,) = model.predict(bound, stored_code.kernels(stored["program"]), 1, H100)
@@ -78,18 +78,18 @@ def test_a_network_with_a_stage_that_is_refused_has_no_sum():
     record = network_record(ALEXNET, H100, predict_stages(plan, H100, kernels))
     assert (record["status"], record["reason"]) == ("refused", "no prediction of pool1, pool2, pool5")
     assert "ms" not in record
-    assert {each["reason"] for each in record["stages"] if each["kind"] == "max-pool"} == {
+    assert {stage["reason"] for stage in record["stages"] if stage["kind"] == "max-pool"} == {
         "the model does not know the opcode FROBNICATE"
     }
 
 
 def test_the_command_shows_and_records_each_stage_once(tmp_path, capsys):
     out = tmp_path / "p.jsonl"
-    asked = ["--network", "lenet-70-k5", "--N", "1,8", "--gpu", "h100", "--out", str(out)]
-    assert predict.main(asked) == 0
+    words = ["--network", "lenet-70-k5", "--N", "1,8", "--gpu", "h100", "--out", str(out)]
+    assert predict.main(words) == 0
     shown = capsys.readouterr().out
     assert shown.count("pool2") == shown.count("sum") == 2
-    assert predict.main([*asked, "--resume"]) == 0
+    assert predict.main([*words, "--resume"]) == 0
     assert "0 networks predicted" in capsys.readouterr().out
     assert [record["axes"]["N"] for record in page.of_type(read([out]), NETWORK_TYPE)] == [1, 8]
 
@@ -125,8 +125,8 @@ def test_only_the_same_kernels_are_compared():
         of_stage = {**stage, "rung": rung, "samples": {"kernel": [0.01] * 3}}
         return page.compared([predicted], [{**measured, "stages": [of_stage]}])
 
-    assert [each.error for each in times("direct")] == pytest.approx([10, -10, -15])
-    assert [each.measured for each in times("tiled")] == [None, None]
+    assert [time.error for time in times("direct")] == pytest.approx([10, -10, -15])
+    assert [time.measured for time in times("tiled")] == [None, None]
     assert [row.split(" | ")[:3] for row in page.network_errors(times("direct"))][2:] == [
         ["| convolution", "1", "10.0"],
         ["| whole network", "1", "10.0"],

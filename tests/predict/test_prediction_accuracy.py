@@ -26,13 +26,13 @@ def quick(point) -> bool:
     )
 
 
-POINTS = [each for each in stored_code.stored()["points"] if quick(each["point"])]
+POINTS = [entry for entry in stored_code.stored()["points"] if quick(entry["point"])]
 
 
 @pytest.fixture(scope="module")
 def ratios() -> list[tuple[float, float]]:
     """Predicted and measured milliseconds of the stored points."""
-    return [(predicted(each).milliseconds, each["ms"]) for each in POINTS]
+    return [(predicted(entry).milliseconds, entry["ms"]) for entry in POINTS]
 
 
 def predicted(stored) -> PointPrediction:
@@ -43,7 +43,7 @@ def predicted(stored) -> PointPrediction:
 
 def of(rung: str, N: int) -> PointPrediction:
     points = stored_code.stored()["points"]
-    return predicted(next(each for each in points if each["point"]["rung"] == rung and each["point"]["N"] == N))
+    return predicted(next(entry for entry in points if entry["point"]["rung"] == rung and entry["point"]["N"] == N))
 
 
 def test_at_least_forty_stored_points_are_predicted_well(ratios):
@@ -67,7 +67,7 @@ def test_a_prediction_says_what_limits_it_and_how_busy_each_unit_is():
 
 
 def test_the_cycles_of_all_source_lines_are_all_cycles():
-    stored = next(each for each in POINTS if each["point"]["rung"] == "mma-half")
+    stored = next(entry for entry in POINTS if entry["point"]["rung"] == "mma-half")
     prediction = predicted(stored)
     kernel = stored_code.kernels(stored["program"])[prediction.launches[0].entry]
     shares = lines(kernel, prediction.launches[0])
@@ -77,12 +77,12 @@ def test_the_cycles_of_all_source_lines_are_all_cycles():
 
 
 def test_a_faster_gpu_takes_less_time():
-    stored = next(each for each in POINTS if each["point"]["rung"] == "direct-register")
+    stored = next(entry for entry in POINTS if entry["point"]["rung"] == "direct-register")
     point = Point.from_axes(stored["point"])
     bound = BoundRung(RUNGS[point.rung], point.conv, point.constants)
     slow = gpu.Gpu("slow", "slow", (9, 0), False, {**H200.values, "device": {**H200.values["device"], "clock_hz": 1e9}})
     kernels = stored_code.kernels(stored["program"])
-    fast, slower = (sum(each.seconds for each in model.predict(bound, kernels, point.N, on)) for on in (H200, slow))
+    fast, slower = (sum(launch.seconds for launch in model.predict(bound, kernels, point.N, on)) for on in (H200, slow))
     assert slower > 1.5 * fast
 
 

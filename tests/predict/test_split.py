@@ -11,7 +11,7 @@ def test_what_is_held_out_is_what_the_seed_drew():
 
 def test_a_point_is_held_out_by_its_family_its_layer_or_its_workload():
     chosen = split.split()
-    kept = next(layer for layer in range(1, 6) if layer not in chosen["alexnet_layers"])
+    training_layer = next(layer for layer in range(1, 6) if layer not in chosen["alexnet_layers"])
     assert split.held_out("alexnet", chosen["alexnet_layers"][0], "igemm")
-    assert not split.held_out("alexnet", kept, "igemm")
+    assert not split.held_out("alexnet", training_layer, "igemm")
     assert split.held_out(chosen["workloads"][0], 1, "igemm")

@@ -367,11 +367,11 @@ def test_a_profile_counts_the_images_of_one_micro_batch(monkeypatch, source):
     options = profile.parser().parse_args(command)
     points = points_of(options, LADDER, 128, ConstantSource(parse_constants(options.set)))
     runner = Runner(Compiled(), points, Settings())
-    monkeypatch.setattr(host, "trace_point", lambda *given: [("window", None)])
-    monkeypatch.setattr(host, "trace_metrics", lambda found: {})
+    monkeypatch.setattr(host, "trace_point", lambda *arguments: [("window", None)])
+    monkeypatch.setattr(host, "trace_metrics", lambda trace: {})
     makers = {"driver": gpu.known_without_counters(runner, points), "host": host.host_profiles(runner, points, 1)}
-    (found,) = makers[source]
-    assert (found.source, found.images) == (source, 64)
+    (description,) = makers[source]
+    assert (description.source, description.images) == (source, 64)
 
 
 class Started(CopiedBuffers):
@@ -433,10 +433,10 @@ def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layou
     assert {(kernel["point"], kernel["images"]) for kernel in launched["kernels"]} == {(identity(points[0].axes()), 2)}
     profiled = ["start_profiler", "enqueue 2", "synchronize", "stop_profiler"]
     assert executor.done == ["outputs", *profiled, "close"]
-    layer, given = runner.layer(points[0]), RUNGS[rung]
+    layer, entry = runner.layer(points[0]), RUNGS[rung]
     ((x, w),) = executor.opened
-    np.testing.assert_array_equal(x, from_study(layer.x.astype(given.dtype), given.layout))
-    np.testing.assert_array_equal(w, layer.w.astype(given.dtype))
+    np.testing.assert_array_equal(x, from_study(layer.x.astype(entry.dtype), entry.layout))
+    np.testing.assert_array_equal(w, layer.w.astype(entry.dtype))
     assert x.flags.c_contiguous
 
 

@@ -158,7 +158,9 @@ def test_everything_that_runs_for_a_verdict_is_in_its_key(data: str, fresh_cache
 
     ran = functions_called(verify)
     assert statuses == ["ok"]
-    known = reached(*((each.__module__, each.__name__) for each in (Runner, HostExecutor, executor.opens["pageable"])))
+    known = reached(
+        *((value.__module__, value.__name__) for value in (Runner, HostExecutor, executor.opens["pageable"]))
+    )
     assert ran <= known, ran - known
     assert len(ran & known) > 40, "a verdict needs more functions than that"
     assert ("alexconv.planning.checks", "errors") in ran

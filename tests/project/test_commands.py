@@ -131,8 +131,8 @@ def recorded(path, kind):
     headers = read([path]).headers
     of_kind = [header for header in headers.values() if header["type"] == kind]
     named = [{name: headers[header[name]] for name in HEADERS} for header in of_kind]
-    assert all(header["type"] == name for each in named for name, header in each.items())
-    return [header | each for header, each in zip(of_kind, named, strict=True)]
+    assert all(header["type"] == name for headers in named for name, header in headers.items())
+    return [header | more for header, more in zip(of_kind, named, strict=True)]
 
 
 @pytest.mark.usefixtures("cache")

@@ -56,8 +56,8 @@ def test_real_inputs_are_those_of_the_trained_network():
     for layer, w in enumerate(trained.filters, start=1):
         np.testing.assert_array_equal(data.filters(name, layer, network.WORKLOAD.layer(layer), data="real"), w)
     second = network.pooled(np.maximum(network.on_cpu(1, images, trained.filters[0]), 0))
-    found = data.images(name, 2, network.WORKLOAD.layer(2), 0, 3, data="real")
-    np.testing.assert_allclose(found, second, atol=1e-6)
+    inputs = data.images(name, 2, network.WORKLOAD.layer(2), 0, 3, data="real")
+    np.testing.assert_allclose(inputs, second, atol=1e-6)
 
 
 def test_an_unknown_data_set_is_named():

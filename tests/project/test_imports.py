@@ -68,15 +68,15 @@ def part_of(module: str) -> str | None:
 
 def imported(file: Path) -> set[str]:
     """The package's modules that a file imports, anywhere in it."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
+            names |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: a relative import"
-            found |= {f"{node.module}.{name.name}" for name in node.names}
-    assert not {name.split(".")[0] for name in found} & LINKED, f"{file}: a name that is importable in a checkout only"
-    own = {name for name in found if name.split(".")[0] == "alexconv"}
+            names |= {f"{node.module}.{name.name}" for name in node.names}
+    assert not {name.split(".")[0] for name in names} & LINKED, f"{file}: a name that is importable in a checkout only"
+    own = {name for name in names if name.split(".")[0] == "alexconv"}
     return {name if name in MODULES else name.rpartition(".")[0] for name in own}
 
 

@@ -129,12 +129,12 @@ def test_the_points_of_a_part_can_be_planned(tmp_path, capsys, part):
     ("stages", "parts"), [("errors", "hard accuracy"), ("counted", "references counters lenet_counters")]
 )
 def test_stages_run_together_make_the_same_calls_as_apart(tmp_path, stages, parts):
-    folders, found = [tmp_path / name for name in ("together", "apart")], []
+    folders, calls_of = [tmp_path / name for name in ("together", "apart")], []
     for folder, names in zip(folders, (stages, parts), strict=True):
         folder.mkdir()
         assert measure("gpu", str(folder / "out"), stages=names, python=recorder(folder)).returncode == 0
-        found.append(sorted(call.replace(str(folder), "") for call in calls(folder)))
-    assert found[0] == found[1]
+        calls_of.append(sorted(call.replace(str(folder), "") for call in calls(folder)))
+    assert calls_of[0] == calls_of[1]
     assert measure("gpu", str(tmp_path / "failing"), stages=stages, python="false").returncode == 1
 
 

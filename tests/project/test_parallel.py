@@ -26,11 +26,11 @@ def test_blocks_have_about_as_many_bytes_as_asked_for(nbytes, lengths):
 
 def test_nested_parallel_work_does_not_deadlock():
     """With threads that waited for each other it would not."""
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(each_image(products, 200)), daemon=True)
+    results = []
+    thread = threading.Thread(target=lambda: results.extend(each_image(products, 200)), daemon=True)
     thread.start()
     thread.join(60)
-    assert found == [products(number) for number in range(200)]
+    assert results == [products(number) for number in range(200)]
 
 
 def products(number):

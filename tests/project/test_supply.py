@@ -32,9 +32,9 @@ def locked(python: str) -> dict[str, str]:
     about = {"python_full_version": python, "python_version": python.rpartition(".")[0], "sys_platform": "linux"}
     environment = default_environment() | about
     return {
-        canonicalize_name(each.name): next(iter(each.specifier)).version
-        for each in requirements
-        if each.marker is None or each.marker.evaluate(environment)
+        canonicalize_name(requirement.name): next(iter(requirement.specifier)).version
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate(environment)
     }
 
 
@@ -43,8 +43,8 @@ def test_the_lock_has_a_version_in_the_range_of_each_requirement(python: str) ->
     versions = locked(python)
     wanted = [Requirement(text) for text in (*PROJECT["dependencies"], *EXTRAS["test"])]
     assert len(wanted) > 15
-    for each in wanted:
-        assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
+    for requirement in wanted:
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
 
 def test_every_line_of_the_lock_has_hashes() -> None:
@@ -61,7 +61,7 @@ def test_the_workflow_and_the_lock_have_the_same_python_versions() -> None:
 
 def test_archives_are_the_same_bytes_whenever_and_wherever_they_are_built(tmp_path: Path) -> None:
     """Other times, another folder, another umask, and files left by an earlier build."""
-    made = []
+    archives = []
     for number, umask in enumerate((0o022, 0o077)):
         copy = tmp_path / f"checkout{number}" / ("deeper" * number)
         ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "docs", "results", "study")
@@ -70,12 +70,12 @@ def test_archives_are_the_same_bytes_whenever_and_wherever_they_are_built(tmp_pa
             os.utime(file, (10**9 * (number + 1),) * 2)
         before = os.umask(umask)
         try:
-            made.append(distribute(copy, tmp_path / f"dist{number}", 1700000000))
+            archives.append(distribute(copy, tmp_path / f"dist{number}", 1700000000))
         finally:
             os.umask(before)
-    assert [[archive.name for archive in pair] for pair in made] == [[archive.name for archive in made[0]]] * 2
-    assert [archive.read_bytes() for archive in made[0]] == [archive.read_bytes() for archive in made[1]]
-    with tarfile.open(made[0][0]) as archive:
+    assert [[archive.name for archive in pair] for pair in archives] == [[archive.name for archive in archives[0]]] * 2
+    assert [archive.read_bytes() for archive in archives[0]] == [archive.read_bytes() for archive in archives[1]]
+    with tarfile.open(archives[0][0]) as archive:
         members = archive.getmembers()
     names = {member.name.partition("/")[2] for member in members}
     assert {"pyproject.toml", "LICENSE", "README.md", "alexconv/kernels/single/direct.cu", "alexconv/py.typed"} <= names
@@ -156,9 +156,9 @@ def test_advisories_are_reported_and_no_answer_is_a_failure(
     audit = program(tmp_path / "audit", f"echo '{text}'\necho trace >&2; echo no such host >&2\n")
     monkeypatch.setattr(sys, "argv", ["advisories.py", "--pip-audit", str(audit)])
     assert advisories.main() == status
-    said = capsys.readouterr()
-    assert out in said.out
-    assert err in said.err
+    printed = capsys.readouterr()
+    assert out in printed.out
+    assert err in printed.err
 
 
 def test_without_pip_audit_nothing_is_reported_as_checked(

@@ -30,7 +30,7 @@ def test_a_compressed_file_is_read_under_either_name(packed):
     first, second = (read([path]) for path in packed)
     assert first == second
     assert first.files == ["r"]
-    assert [each["point"]["rung"] for each in first.points] == ["direct"]
+    assert [record["point"]["rung"] for record in first.points] == ["direct"]
     RecordFile(plain.with_name("other.jsonl"))
     assert files_in(plain.parent) == [plain.with_name("other.jsonl"), plain]
     assert not plain.exists() and file.exists()

@@ -24,8 +24,8 @@ def test_shards_merge_into_the_whole_study(tmp_path, capsys):
     assert merge.main([*map(str, parts), str(parts[0]), "--out", str(whole)]) == 0
     assert f"{whole}: 12 records of points from 3 files" in capsys.readouterr().out
     records = read([whole])
-    assert len({json.dumps(each["point"]) for each in records.points}) == len(records.points) == 12
-    assert {each[name] for each in records.points for name in ("device", "host", "run")} <= records.headers.keys()
+    assert len({json.dumps(record["point"]) for record in records.points}) == len(records.points) == 12
+    assert {record[name] for record in records.points for name in ("device", "host", "run")} <= records.headers.keys()
     assert run.main([*STUDY, "--resume", "--out", str(whole)]) == 0
     assert "12 of 12 points are already in" in capsys.readouterr().out
 
@@ -84,4 +84,4 @@ def test_shards_share_the_groups_and_keep_them_whole():
         assert sorted(map(repr, (point for shard in shards for point in shard))) == sorted(map(repr, points))
         for shard in shards:
             assert shard == [point for point in points if point in shard]
-            assert all(sum(each.layer == p.layer and each.N == p.N for each in shard) == 3 for p in shard)
+            assert all(sum(other.layer == p.layer and other.N == p.N for other in shard) == 3 for p in shard)

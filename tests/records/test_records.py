@@ -169,5 +169,5 @@ def test_a_changed_digit_is_noticed_and_lines_without_a_checksum_are_read(tmp_pa
     line = path.read_text()
     path.write_text(line.replace("128", "129") + line + json.dumps(WHOLE) + "\n" + line.replace('"sum"', '"sun"'))
     records = read([path])
-    assert (records.unreadable, [each["point"]["N"] for each in records.points]) == ([1, 4], [128, 1])
+    assert (records.unreadable, [record["point"]["N"] for record in records.points]) == ([1, 4], [128, 1])
     assert "sum" not in records.points[0]

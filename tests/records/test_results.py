@@ -37,8 +37,8 @@ def test_every_measured_record_has_current_names(path):
     assert records.unreadable == []
     lines = [line for line in store.lines_of(path) if json.loads(line)["type"] == "point"]
     assert len(records.points) == len(lines)
-    for each in records.points:
-        for point in each.get("layers", [each["point"]]):
+    for measurement in records.points:
+        for point in measurement.get("layers", [measurement["point"]]):
             if not is_peer(point) and point["rung"] not in {*OWN_KERNELS, *REMOVED}:
                 names, own = set(point["constants"]), {constant.name for constant in RUNGS[point["rung"]].constants}
                 assert names == own or path.stem in RENAMED or (path.stem in OLDER and names < own)
@@ -61,7 +61,7 @@ def test_records_with_names_that_the_ladder_lacks_are_read_and_shown_as_they_are
     gone["launches"][0]["entry"] = "naive"
     renamed["point"].update(constants={"PER_THREAD": 3, "COALESCED": 1})
     records = store.read([write(tmp_path / "old.jsonl", [gone, renamed, present])])
-    assert [each["point"] for each in records.points] == [each["point"] for each in (gone, renamed, present)]
-    names = [label_with(each["point"]["rung"], changed_in(each)) for each in records.points]
+    assert [line["point"] for line in records.points] == [line["point"] for line in (gone, renamed, present)]
+    names = [label_with(record["point"]["rung"], changed_in(record)) for record in records.points]
     assert names == ["naive", "direct [PER_THREAD=3]", "direct"]
     assert "| 1 | naive |" in whole_text(compose(measurements(records)))

@@ -64,13 +64,6 @@ def used_too_early(chapters, terms):
     return early
 
 
-@pytest.fixture(scope="module")
-def made():
-    """The files of the book and of its site."""
-    files = dict(book.pages(ROOT / "results"))
-    return files, dict(book.site(files))
-
-
 def test_no_term_is_used_before_it_is_explained():
     assert used_too_early(CHAPTERS, glossary_terms()) == []
 

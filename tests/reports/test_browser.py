@@ -254,7 +254,7 @@ def pages(site: Path) -> list[str]:
     names = sorted(path.name for path in site.glob("*.html"))
     of_kind = {kind: [name for name in names if name.startswith(kind)] for kind in ("rung-", "layer-")}
     others = [name for name in names if not name.startswith(tuple(of_kind))]
-    return others + [name for found in of_kind.values() for name in found[:1]]
+    return others + [name for group in of_kind.values() for name in group[:1]]
 
 
 def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -270,16 +270,16 @@ def framed(
 ) -> dict[str, Any]:
     """What a script finds in each of the pages, in frames of a width."""
     style = f"width:{width}px;height:800px;border:0"
-    texts = {each: (site / each).read_text().replace("site.css", styles) for each in pages}
+    texts = {page: (site / page).read_text().replace("site.css", styles) for page in pages}
     frames = [
-        f'<iframe name="{each}" style="{style}" srcdoc="{html.escape(text)}"></iframe>' for each, text in texts.items()
+        f'<iframe name="{page}" style="{style}" srcdoc="{html.escape(text)}"></iframe>' for page, text in texts.items()
     ]
     file = site / f"probe-{name}-{width}.htm"
     file.write_text(f"<!DOCTYPE html><meta charset=utf-8><pre></pre>{''.join(frames)}<script>{script}{EACH}</script>")
     done = browse(file, "--dump-dom")
-    found = re.search(r"<pre>(.+?)</pre>", done.stdout, re.DOTALL)
-    assert found, done.stderr
-    return dict(json.loads(html.unescape(found[1])))
+    output = re.search(r"<pre>(.+?)</pre>", done.stdout, re.DOTALL)
+    assert output, done.stderr
+    return dict(json.loads(html.unescape(output[1])))
 
 
 def test_a_page_loads_from_a_file_without_a_complaint(site: Path) -> None:
@@ -304,19 +304,19 @@ def probed(site: Path, pages: list[str]) -> dict[int, dict[str, Any]]:
 def test_nothing_is_wider_than_the_screen(
     site: Path, pages: list[str], probed: dict[int, dict[str, Any]], width: int
 ) -> None:
-    found = probed[width]
-    assert len(found) == len(pages) > 10
-    for name, seen in found.items():
-        assert abs(seen["width"] - width) < 20, "the frame may have a scroll bar"
-        assert seen["scroll"] <= seen["width"], name
-        assert seen["wide"] == [], name
-        assert seen["nodes"] < MOST_NODES, name
-        assert all(address.startswith(site.as_uri()) for address in seen["loaded"]), name
-        assert min(seen["rows"].values(), default=1) > 0, name
-        assert seen["unreachable"] == 0, name
-        assert (seen["narrow"] > 0) == (width == PHONE and seen["figures"] > 0), "figures scroll on a phone only"
-    assert sum(seen["tables"] for seen in found.values()) > 40
-    assert sum(seen["figures"] for seen in found.values()) > 40
+    facts_of = probed[width]
+    assert len(facts_of) == len(pages) > 10
+    for name, facts in facts_of.items():
+        assert abs(facts["width"] - width) < 20, "the frame may have a scroll bar"
+        assert facts["scroll"] <= facts["width"], name
+        assert facts["wide"] == [], name
+        assert facts["nodes"] < MOST_NODES, name
+        assert all(address.startswith(site.as_uri()) for address in facts["loaded"]), name
+        assert min(facts["rows"].values(), default=1) > 0, name
+        assert facts["unreachable"] == 0, name
+        assert (facts["narrow"] > 0) == (width == PHONE and facts["figures"] > 0), "figures scroll on a phone only"
+    assert sum(facts["tables"] for facts in facts_of.values()) > 40
+    assert sum(facts["figures"] for facts in facts_of.values()) > 40
 
 
 @pytest.mark.long
@@ -326,9 +326,9 @@ def test_no_table_is_cut_on_a_wide_screen(repository_site: Path) -> None:
     names = [name for name in every if name not in rungs] + rungs[::EACH_RUNG]
     tables, cut = 0, []
     for first in range(0, len(names), AT_ONCE):
-        seen = framed(repository_site, names[first:][:AT_ONCE], WIDE, CUT, f"cut-{first}")
-        tables += sum(page["tables"] for page in seen.values())
-        cut += [(name, key) for name, page in seen.items() for key in page["cut"]]
+        facts_of = framed(repository_site, names[first:][:AT_ONCE], WIDE, CUT, f"cut-{first}")
+        tables += sum(page["tables"] for page in facts_of.values())
+        cut += [(name, key) for name, page in facts_of.items() for key in page["cut"]]
     assert len(names) > 35 and len(every) > 70 and tables > 150
     assert cut == []
 
@@ -358,22 +358,22 @@ def test_every_kind_of_page_is_accessible_by_light_and_dark(with_axe: Path) -> N
     of_colours = JUDGED % {"rules": 'runOnly: ["color-contrast"]'}
     dark = framed(with_axe, [in_the_dark(with_axe, name) for name in names], DESKTOP, of_colours, "axe-dark")
     assert len(light) == len(dark) == len(names)
-    assert {name: found for name, found in (light | dark).items() if found} == {}
+    assert {name: violations for name, violations in (light | dark).items() if violations} == {}
 
 
 def test_axe_would_notice(with_axe: Path) -> None:
     text = (with_axe / "index.html").read_text()
     (with_axe / "faulty.htm").write_text(text.replace("</main>", '<img src="x.png"></main>'))
-    found = framed(with_axe, ["faulty.htm"], DESKTOP, JUDGED % {"rules": ""}, "faulty")["faulty.htm"]
-    assert "image-alt" in {rule for rule, _, _ in found}
+    violations = framed(with_axe, ["faulty.htm"], DESKTOP, JUDGED % {"rules": ""}, "faulty")["faulty.htm"]
+    assert "image-alt" in {rule for rule, _, _ in violations}
 
 
 def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(
     site: Path, probed: dict[int, dict[str, Any]]
 ) -> None:
-    found = probed[DESKTOP]
-    rows = {key: count for seen in found.values() for key, count in seen["rows"].items()}
-    counted = {key: text for seen in found.values() for key, text in seen["counted"].items()}
+    facts_of = probed[DESKTOP]
+    rows = {key: count for facts in facts_of.values() for key, count in facts["rows"].items()}
+    counted = {key: text for facts in facts_of.values() for key, text in facts["counted"].items()}
     for path in (site / "tables").glob("*.csv"):
         whole = len(list(csv.reader(path.read_text().splitlines()))) - 1
         if path.stem in rows:
@@ -387,13 +387,13 @@ def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(
 
 
 def test_rows_are_chosen_by_value_and_by_words(site: Path) -> None:
-    seen = framed(site, ["launches.html"], DESKTOP, CHOSEN, "chosen")["launches.html"]
-    assert (seen["first"], seen["second"]) == (MOST_ROWS, 2 * MOST_ROWS)
-    assert len(seen["third"]) == MOST_ROWS
-    assert {row[1] for row in seen["third"]} == {"3"}
-    assert seen["fourth"]
-    assert all({"3"} == {row[1]} and "channels-vector" in row[3] for row in seen["fourth"])
-    assert seen["told"].startswith(f"{len(seen['fourth'])} of ")
+    facts = framed(site, ["launches.html"], DESKTOP, CHOSEN, "chosen")["launches.html"]
+    assert (facts["first"], facts["second"]) == (MOST_ROWS, 2 * MOST_ROWS)
+    assert len(facts["third"]) == MOST_ROWS
+    assert {row[1] for row in facts["third"]} == {"3"}
+    assert facts["fourth"]
+    assert all({"3"} == {row[1]} and "channels-vector" in row[3] for row in facts["fourth"])
+    assert facts["told"].startswith(f"{len(facts['fourth'])} of ")
 
 
 def test_a_roofline_is_stepped_through_in_ladder_order(site: Path) -> None:
@@ -410,9 +410,9 @@ def test_a_roofline_is_stepped_through_in_ladder_order(site: Path) -> None:
 def test_a_slider_shows_the_fastest_kernels_of_each_batch_size(site: Path) -> None:
     steps = framed(site, ["layer-alexnet-3.html"], DESKTOP, SLID, "slid")["layer-alexnet-3.html"]
     fastest = [rung.name for rung in LADDER if FP32.kept_by(rung)][-1]
-    for N, (told, *texts) in zip((1, 32, 128), steps, strict=False):
+    for N, (message, *texts) in zip((1, 32, 128), steps, strict=False):
         ms = f"{kernel_ms('alexnet', 3, N, [*RUNGS].index(fastest)):#.3g} ms"
-        assert told.startswith(f"N = {N}: {fastest}, ")
+        assert message.startswith(f"N = {N}: {fastest}, ")
         assert texts[texts.index(fastest) + 1] == ms
         assert ("cuDNN NCHW fp32" in texts) == (N == 128)
 
@@ -430,8 +430,8 @@ def test_diagrams_reach_their_last_step(site: Path) -> None:
 def test_a_line_of_source_shows_its_instructions(site: Path) -> None:
     rows = [("MOV R1, R2", 10.0, "toy.cu:1"), ("FFMA R0, R1, R2, R0", 60.0, "toy.cu:2"), ("EXIT", 30.0, "toy.cu:2")]
     data = {"kernels": {"toy": rows}, "files": {"toy.cu": ["first", "second"]}}
-    made = Page("toy", "rung", "toy", "", [Section("code", "", "", charts=[Chart("code", "toy", "", "listing", data)])])
-    (site / "toy.htm").write_text(write_html(Report("title", [], [], [made], True), {})["toy.html"])
+    page = Page("toy", "rung", "toy", "", [Section("code", "", "", charts=[Chart("code", "toy", "", "listing", data)])])
+    (site / "toy.htm").write_text(write_html(Report("title", [], [], [page], True), {})["toy.html"])
     listing = framed(site, ["toy.htm"], DESKTOP, LISTED, "listed")["toy.htm"]
     assert listing["first"] == "toy.cu:2: 2 of 3 instructions, 90.0 % of the cycles."
     assert (listing["lines"], listing["instructions"]) == (["90.0  2  second"], 2)
@@ -440,8 +440,8 @@ def test_a_line_of_source_shows_its_instructions(site: Path) -> None:
 
 
 def test_the_search_finds_a_table_by_its_title(site: Path) -> None:
-    seen = framed(site, ["index.html"], DESKTOP, SEARCHED, "searched")["index.html"]
-    assert seen[0] == "purdue-2020.html#table-4"
+    addresses = framed(site, ["index.html"], DESKTOP, SEARCHED, "searched")["index.html"]
+    assert addresses[0] == "purdue-2020.html#table-4"
 
 
 def on_paper(site: Path, pages: list[str], event: str, name: str) -> dict[str, Any]:
@@ -459,29 +459,29 @@ def printed(site: Path, pages: list[str], request: pytest.FixtureRequest) -> dic
 
 
 def test_nothing_is_cut_or_scrolled_or_too_small_on_paper(printed: dict[str, Any]) -> None:
-    assert sum(seen["blocks"] for seen in printed.values()) > 80
-    for name, seen in printed.items():
-        assert seen["cut"] == [], name
-        assert seen["smallest"] >= SMALLEST_PX, name
+    assert sum(facts["blocks"] for facts in printed.values()) > 80
+    for name, facts in printed.items():
+        assert facts["cut"] == [], name
+        assert facts["smallest"] >= SMALLEST_PX, name
 
 
 def test_every_heading_on_paper_has_its_content_or_names_the_file(printed: dict[str, Any]) -> None:
     assert printed["index.html"]["details"] == 2
-    for name, seen in printed.items():
-        assert seen["bare"] == seen["doubled"] == [], name
-        for key, text in seen["pointers"].items():
+    for name, facts in printed.items():
+        assert facts["bare"] == facts["doubled"] == [], name
+        for key, text in facts["pointers"].items():
             assert f"tables/{key}.csv" in text or "open it on the page" in text
-    seen = printed["launches.html"]
-    assert seen["rows"] == seen["still_open"] == 0, "a long table is printed if it was opened before"
-    assert "launches" in seen["pointers"]
+    facts = printed["launches.html"]
+    assert facts["rows"] == facts["still_open"] == 0, "a long table is printed if it was opened before"
+    assert "launches" in facts["pointers"]
 
 
 def test_a_table_too_broad_for_a_page_links_to_its_file(site: Path) -> None:
     tables = [Table(f"of-{size}", "title", "", ("column",) * size, [(1.0,) * size]) for size in (24, 25)]
-    made = Page("broad", "topic", "title", "", [Section("all", "all", "", list(tables))])
-    (site / "broad.htm").write_text(write_html(Report("title", [], [], [made], True), {})["broad.html"])
-    seen = on_paper(site, ["broad.htm"], "true", "broad")["broad.htm"]
-    assert (seen["blocks"], seen["bare"], seen["pointers"]) == (1, [], {})
+    page = Page("broad", "topic", "title", "", [Section("all", "all", "", list(tables))])
+    (site / "broad.htm").write_text(write_html(Report("title", [], [], [page], True), {})["broad.html"])
+    facts = on_paper(site, ["broad.htm"], "true", "broad")["broad.htm"]
+    assert (facts["blocks"], facts["bare"], facts["pointers"]) == (1, [], {})
     assert '1 rows, 25 columns: <a href="tables/of-25.csv">' in (site / "broad.htm").read_text()
 
 
@@ -509,17 +509,17 @@ def in_order(site: Path, page: str, table: str, column: str) -> dict[str, Any]:
 
 
 def test_tables_sort_by_number_on_click_and_back(site: Path) -> None:
-    seen = in_order(site, "purdue-2020.html", "table-10", "direct-filter-shared (ms)")
-    assert seen["sort"] == "ascending"
-    assert numbers(seen["before"]) != sorted(numbers(seen["before"]))
-    assert numbers(seen["rising"]) == sorted(numbers(seen["rising"]))
-    assert numbers(seen["falling"]) == numbers(seen["rising"])[::-1]
-    assert any("," in text for text in seen["rising"]) or max(numbers(seen["rising"])) < 1000
+    orders = in_order(site, "purdue-2020.html", "table-10", "direct-filter-shared (ms)")
+    assert orders["sort"] == "ascending"
+    assert numbers(orders["before"]) != sorted(numbers(orders["before"]))
+    assert numbers(orders["rising"]) == sorted(numbers(orders["rising"]))
+    assert numbers(orders["falling"]) == numbers(orders["rising"])[::-1]
+    assert any("," in text for text in orders["rising"]) or max(numbers(orders["rising"])) < 1000
 
 
 def test_missing_cells_stay_last_and_texts_sort_as_they_read(site: Path) -> None:
     gaps = in_order(site, "ece408-2023.html", "ece408-2023-op-times", "N=5000, here (ms)")
     assert gaps["rising"][-1] == gaps["falling"][-1] == "–"
-    found = in_order(site, "alexnet.html", "alexnet-peers-table", "fastest rung")["rising"]
-    texts = [text for text in found if text != "–"]
+    cells = in_order(site, "alexnet.html", "alexnet-peers-table", "fastest rung")["rising"]
+    texts = [text for text in cells if text != "–"]
     assert texts == sorted(texts) and len(set(texts)) > 1

@@ -16,8 +16,8 @@ HEADERS = {
 POINT = {"device": "d", "host": "h", "run": "r", "status": "ok"}
 
 
-def end(seconds, kept):
-    return {"type": "end", "run": "r", "seconds": seconds, "kept": kept}
+def end(seconds, older):
+    return {"type": "end", "run": "r", "seconds": seconds, "kept": older}
 
 
 def test_a_resumed_run_that_measured_nothing_is_not_the_main_jobs_time():

@@ -71,15 +71,15 @@ def gathered(tmp_path: Path, *files: Iterable[dict[str, Any]], device: dict[str,
     return gather(paths)
 
 
-def goal(found: Frontier, number: int, text: str = "") -> Goal:
+def goal(data: Frontier, number: int, text: str = "") -> Goal:
     """The one goal with that number whose text has all these words; fp32-tile's only if they name it."""
     (only,) = [
-        each
-        for each in goals(found)
-        if each.number == number
-        and all(word in each.subject for word in text.split())
-        and (number == 5 or ("fp32-tile" in each.subject) == ("fp32-tile" in text))
-        and ("without FFT" in each.subject) == ("without FFT" in text)
+        candidate
+        for candidate in goals(data)
+        if candidate.number == number
+        and all(word in candidate.subject for word in text.split())
+        and (number == 5 or ("fp32-tile" in candidate.subject) == ("fp32-tile" in text))
+        and ("without FFT" in candidate.subject) == ("without FFT" in text)
     ]
     return only
 
@@ -119,10 +119,10 @@ def test_each_class_has_its_own_bound(tmp_path: Path, ours: float, verdicts: lis
 
 def test_ours_and_the_peer_come_from_one_file(tmp_path: Path) -> None:
     records = comparison()
-    ours = [each for each in records if each["point"]["rung"] in RUNGS]
-    peers = [each for each in records if each["point"]["rung"] not in RUNGS]
+    ours = [record for record in records if record["point"]["rung"] in RUNGS]
+    peers = [record for record in records if record["point"]["rung"] not in RUNGS]
     apart = gathered(tmp_path, ours, peers)
-    assert [each.met for each in goals(apart)] == [None] * len(goals(apart))
+    assert [row.met for row in goals(apart)] == [None] * len(goals(apart))
     faster = [point("wgmma-split", layer, 128, 0.001) for layer in LAYERS]
     assert goal(gathered(tmp_path / "more", records, faster), 1, "five layers").ours == "2.000 ms"
 
@@ -163,10 +163,10 @@ def test_the_fastest_constants_and_rung_of_a_layer_count(tmp_path: Path) -> None
 
 
 def test_a_missing_layer_leaves_a_goal_unmeasured(tmp_path: Path) -> None:
-    def kept(each: dict[str, Any]) -> bool:
-        return (each["point"]["rung"], each["point"]["layer"]) != ("wgmma-half-blocked", 3)
+    def is_there(record: dict[str, Any]) -> bool:
+        return (record["point"]["rung"], record["point"]["layer"]) != ("wgmma-half-blocked", 3)
 
-    data = gathered(tmp_path, filter(kept, comparison()))
+    data = gathered(tmp_path, filter(is_there, comparison()))
     assert goal(data, 3).row()[-1] == "not measured"
     assert goal(data, 5).met is None
     assert goal(data, 2, "five layers").met is True
@@ -279,13 +279,13 @@ def test_cudnn_may_end_at_a_smaller_batch_than_ours(tmp_path: Path) -> None:
 def test_gains_are_over_the_layers_that_both_computed(tmp_path: Path) -> None:
     more = [point("wgmma-half", layer, 128, 0.8) for layer in (2, 3, 4, 5)]
     more += [point("igemm-async", layer, 128, 2.0) for layer in LAYERS]
-    made = [*comparison(), *more]
-    table = {row["rung"]: row for row in rows(frontier.ladder_part(gathered(tmp_path, made)))}
+    records = [*comparison(), *more]
+    table = {row["rung"]: row for row in rows(frontier.ladder_part(gathered(tmp_path, records)))}
     assert table["`igemm-async`"]["than its parent"] == "2.00× faster"
     assert table["`wgmma-half-blocked`"]["than its parent"] == "2.00× faster (layers 2-5)"
     assert table["`wgmma-half`"]["sum, ms"] == "–"
     assert table["`igemm`"]["than its parent"] == "–"
-    timed = {each["point"]["rung"] for each in made}
+    timed = {record["point"]["rung"] for record in records}
     assert list(table) == [f"`{name}`" for name in RUNGS if name in timed], "what the file has, in ladder order"
 
 
@@ -326,7 +326,7 @@ def test_tables_say_where_they_are_from(tmp_path: Path) -> None:
 
 def test_records_without_comparisons_give_a_page_that_says_so(tmp_path: Path) -> None:
     data = gathered(tmp_path, [record("alexnet", layer, N, "direct") for layer in LAYERS for N in (1, 128, 2048)])
-    assert all(each.met is None for each in goals(data))
+    assert all(row.met is None for row in goals(data))
     parts: dict[str, Callable[[Frontier], str]] = frontier.PARTS
     unmeasured = {name for name, part in parts.items() if part(data) == frontier.NOT_MEASURED}
     assert unmeasured == set(parts) - {"goals", "classes", "cuda-cores-floors", "tensor-cores-floors"}
@@ -337,6 +337,6 @@ def test_the_table_of_contracts_has_every_class() -> None:
     page = (ROOT / "docs" / "frontier.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("|") and " layout: " in line]
     rows = [line.strip("| ").split(" | ") for line in lines]
-    layouts = [f"{each.title.split()[0]} layout: {each.layout}, {each.dtype}" for each in CONTRACTS]
-    expected = [(each.name, text, f"`{each.peer}`") for each, text in zip(CONTRACTS, layouts, strict=True)]
+    layouts = [f"{contract.title.split()[0]} layout: {contract.layout}, {contract.dtype}" for contract in CONTRACTS]
+    expected = [(contract.name, text, f"`{contract.peer}`") for contract, text in zip(CONTRACTS, layouts, strict=True)]
     assert [(name, layout, cudnn.partition(",")[0]) for name, layout, _, cudnn in rows] == expected

@@ -326,17 +326,17 @@ def of_sweep(workload: str, rung: str) -> list[str]:
     run, N = re.search(r"Run: ([\w-]+) ", plot.caption), re.search(r"N=(\d+)", plot.title)
     assert run and N
     wanted = {"rung": rung, "N": int(N[1]), "transfer": "pageable"}
-    measured = [each for each in points_in(run[1], workload) if wanted.items() <= each["point"].items()]
+    measured = [record for record in points_in(run[1], workload) if wanted.items() <= record["point"].items()]
     numbers: list[str] = []
-    for layer in {each["point"]["layer"] for each in measured}:
-        own = [(each["point"]["constants"], each) for each in measured if each["point"]["layer"] == layer]
+    for layer in {record["point"]["layer"] for record in measured}:
+        own = [(record["point"]["constants"], record) for record in measured if record["point"]["layer"] == layer]
         values = {name: sorted({constants[name] for constants, _ in own}) for name in own[0][0]}
         axes = sorted((name for name in values if len(values[name]) > 1), key=lambda name: (-len(values[name]), name))[
             :2
         ]
         cells: dict[tuple[int, ...], float] = {}
-        for constants, each in own:
-            place, ms = tuple(constants[name] for name in axes), median(each["samples"]["kernel"])
+        for constants, record in own:
+            place, ms = tuple(constants[name] for name in axes), median(record["samples"]["kernel"])
             cells[place] = min(ms, cells.get(place, ms))
         best = min(cells.values())
         numbers += [f"[{shown(ms)}]" if ms == best else shown(ms) for ms in cells.values()]
@@ -347,9 +347,9 @@ def of_sweep(workload: str, rung: str) -> list[str]:
 def of_timeline(workload: str) -> list[str]:
     """Numbers of the pieces, once per layer."""
     runs = re.findall(r"([\w-]+) \(GPU-", plot_of(f"{workload}-timeline").caption)
-    measured = [each for run in runs for each in points_in(run, workload) if each.get("timeline")]
-    pieces = {event["piece"] for each in measured for event in each["timeline"]}
-    return [str(piece) for _ in {each["point"]["layer"] for each in measured} for piece in pieces]
+    measured = [record for run in runs for record in points_in(run, workload) if record.get("timeline")]
+    pieces = {event["piece"] for record in measured for event in record["timeline"]}
+    return [str(piece) for _ in {record["point"]["layer"] for record in measured} for piece in pieces]
 
 
 def of_mapping() -> list[str]:

@@ -28,9 +28,9 @@ def measured(folder: Path, records: list[dict]) -> Measurements:
     return measurements(read([write(folder / "few.jsonl", records)]))
 
 
-def rows_of(found: Measurements, key: str) -> list[dict]:
+def rows_of(data: Measurements, key: str) -> list[dict]:
     study = next((study for study in STUDY_WORKLOADS if key.startswith(study)), None)
-    items = lenet.section(found, study).items if study else [lenet.coverage(found)]
+    items = lenet.section(data, study).items if study else [lenet.coverage(data)]
     table = next(item for item in items if isinstance(item, Table) and item.key == key)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
@@ -41,7 +41,7 @@ def everything() -> list[dict]:
 
 
 def test_every_variant_that_a_study_printed_is_known() -> None:
-    names = {(each.study, each.variant) for each in published.figures() if each.study in STUDY_WORKLOADS}
+    names = {(figure.study, figure.variant) for figure in published.figures() if figure.study in STUDY_WORKLOADS}
     assert names - PUBLISHED.keys() == {("ece408-2018", "cpu-serial")}
     assert lenet.UNLIKE.keys() <= names
 
@@ -87,8 +87,8 @@ def test_the_studies_own_form_has_the_same_times(tmp_path: Path, everything: lis
         times = rows_of(data, f"{study}-op-times")
         for row in rows_of(data, f"{study}-by-batch"):
             for layer in (1, 2):
-                same = [each for each in times if each["variant"] == row["variant"]]
-                (other,) = [each for each in same if each["layer"] == layer]
+                same = [time for time in times if time["variant"] == row["variant"]]
+                (other,) = [time for time in same if time["layer"] == layer]
                 for who in ("study", "here"):
                     assert row[f"Op Time {layer}, {who} (ms)"] == other[f"N={row['dataset size']}, {who} (ms)"]
                     compared += 1
@@ -149,5 +149,5 @@ def test_gains_are_over_the_studys_own_baseline(tmp_path: Path) -> None:
     data = measured(tmp_path, as_records("ece408-2018"))
     row = next(row for row in rows_of(data, "ece408-2018-gains") if row["variant"] == "shared-memory-conv")
     assert row["both layers, study"] == pytest.approx((42.534 + 152.912) / (58.28 + 191.002))
-    times = {each["variant"]: each["N=10000, here (ms)"] for each in rows_of(data, "ece408-2018-op-times")[::-1]}
+    times = {row["variant"]: row["N=10000, here (ms)"] for row in rows_of(data, "ece408-2018-op-times")[::-1]}
     assert row["layer 1, here"] == pytest.approx(times["tiled-grid-baseline"] / times["shared-memory-conv"])

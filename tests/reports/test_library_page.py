@@ -15,8 +15,8 @@ COPIED = {**RUNG, "rung": "wgmma-split", "x_in_place": False}
 
 
 def layer(number, ours, cudnn, rungs, **more):
-    times = {f"{who}-{layout}": ms for who, found in (("alexconv", ours), ("cudnn", cudnn))
-             for layout, ms in zip(("nchw", "nhwc"), found, strict=False)}  # fmt: skip
+    times = {f"{who}-{layout}": ms for who, layouts in (("alexconv", ours), ("cudnn", cudnn))
+             for layout, ms in zip(("nchw", "nhwc"), layouts, strict=False)}  # fmt: skip
     return {"workload": "alexnet", "layer": number, "N": 1, "precision": "fp32", "graph_ms": times,
             "eager_ms": {name: 2 * ms for name, ms in times.items()}, "error": dict.fromkeys(times, 1e-7),
             "rungs": rungs, **more}  # fmt: skip
@@ -24,9 +24,9 @@ def layer(number, ours, cudnn, rungs, **more):
 
 @pytest.fixture
 def file(tmp_path):
-    made = RecordFile(tmp_path / "library.jsonl")
-    device = made.header("device", {"name": "NVIDIA H200", "uuid": "GPU-12-34", "driver": "580"})
-    headers = {"device": device, "run": made.header("run", {"commit": "a" * 40, "packages": {"torch": "2.9"}})}
+    records = RecordFile(tmp_path / "library.jsonl")
+    device = records.header("device", {"name": "NVIDIA H200", "uuid": "GPU-12-34", "driver": "580"})
+    headers = {"device": device, "run": records.header("run", {"commit": "a" * 40, "packages": {"torch": "2.9"}})}
     for record in (
         layer(1, (9.0, 8.0), (4.0, 5.0), {"nchw": RUNG, "nhwc": RUNG}),  # measured again below
         layer(1, (1.0, 3.0), (4.0, 5.0), {"nchw": RUNG, "nhwc": None}),
@@ -44,9 +44,9 @@ def file(tmp_path):
         layer(1, (1.7, 2.0), (2.0, 1.6), {"nchw": RUNG, "nhwc": RUNG}, workload="vgg16", precision="tf32"),
         layer(2, (), (2.0, 1.6), {}, workload="vgg16", precision="tf32", error={"alexconv-nchw": "LaunchError: no"}),
     ):
-        made.header("library-layer", {**headers, **record})
-    made.header("library-host", {**headers, "us": {"fp32 N=1 Conv2d, out": 7.5}})
-    return made.path
+        records.header("library-layer", {**headers, **record})
+    records.header("library-host", {**headers, "us": {"fp32 N=1 Conv2d, out": 7.5}})
+    return records.path
 
 
 def rows(part):

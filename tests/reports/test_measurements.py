@@ -55,13 +55,13 @@ def test_a_series_is_of_the_run_that_holds_most_of_it_whichever_file_comes_last(
 
 
 def test_a_table_takes_the_run_that_holds_most_of_its_own_rows(tmp_path: Path) -> None:
-    def larger(found: Measurements) -> Measurements:
-        return found.of_one_run(lambda point: point.series == Series("direct") and point.N >= 128)
+    def larger(data: Measurements) -> Measurements:
+        return data.of_one_run(lambda point: point.series == Series("direct") and point.N >= 128)
 
-    found = larger(two_runs(tmp_path))
-    assert {point.run.name for point in found.points} == {"b-later"}
-    assert found.footnote() == "Run: b-later (GPU-bbbb, commit abc1234). Host CPU: Test CPU."
-    assert found.serial("alexnet", 1, 128) == 300.0 * 128
+    data = larger(two_runs(tmp_path))
+    assert {point.run.name for point in data.points} == {"b-later"}
+    assert data.footnote() == "Run: b-later (GPU-bbbb, commit abc1234). Host CPU: Test CPU."
+    assert data.serial("alexnet", 1, 128) == 300.0 * 128
 
 
 def test_all_speedups_of_a_table_are_over_one_host(tmp_path: Path) -> None:

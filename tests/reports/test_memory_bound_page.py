@@ -34,11 +34,11 @@ def test_a_layer_is_compared_with_its_bytes_and_with_cudnn():
 
 
 def test_ratios_are_of_each_batch_and_class():
-    found = records(
+    data = records(
         *(point("depthwise-window", "fp32", us, N) for N, us in ((1, 5), (128, 100))),
         *(point("torch-nchw-fp32", "fp32", us, N) for N, us in ((1, 4), (128, 150))),
     )
-    rows = memory_bound.summary_part(networks.pairs(found)).splitlines()[2:]
+    rows = memory_bound.summary_part(networks.pairs(data)).splitlines()[2:]
     assert rows == [
         "| depthwise | 1 | fp32 | 1 | 1.25× slower | 0% | 1.25× slower |",
         "| depthwise | 128 | fp32 | 1 | 1.50× faster | 100% | 1.50× faster |",

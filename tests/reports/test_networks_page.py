@@ -39,7 +39,7 @@ def test_the_fastest_of_each_side_are_compared_and_stricter_rungs_serve():
         point("torch-gemm-fp32", "fp32", 200),
         point("torch-nhwc-fp16", "fp16", 5),
     )
-    assert [(each.precision, round(each.ratio, 6)) for each in pairs] == [("fp32", 0.25), ("tf32", 1.25)]
+    assert [(pair.precision, round(pair.ratio, 6)) for pair in pairs] == [("fp32", 0.25), ("tf32", 1.25)]
     rows = networks.summary_part(pairs).splitlines()[2:]
     assert rows[0] == "| resnet50 | 32 | fp32 | 1 of 23 | 4.00× faster | 100% | 100% | 100% | 4.00× faster |"
     assert rows[1] == "| resnet50 | 32 | tf32 | 1 of 23 | 1.25× slower | 0% | 0% | 0% | 1.25× slower |"

@@ -18,7 +18,7 @@ from alexconv.shapes import WORKLOADS
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def made(tmp_path: Path) -> Path:
+def record_file(tmp_path: Path) -> Path:
     file = RecordFile(tmp_path / "r.jsonl")
     device = file.header("device", {"name": "a GPU"})
     run = file.header("run", {"command": "made up"})
@@ -70,10 +70,15 @@ def test_the_pages_for_users_name_every_class():
 def test_formulas_give_the_bounds():
     """The page's formulas are those of the code, for classes that are not on it too."""
     grown = replace(TF32, growth=3, reach=2)
-    for each in (*(row.guarantee for row in PRECISIONS.values()), grown):
-        for kind, steps in ((ANY, f"2 K + {each.any_steps}"), (WALK, f"{each.walk} sqrt(K) + {each.walk_steps}")):
-            text = re.sub(r"(?<=[\d)]) (?=[\d(Ks])", " * ", precision.factor(each, steps)).replace("^", "**")
-            assert eval(text, {"K": 100, "sqrt": sqrt}) == pytest.approx(each.bound(100, kind).factor, rel=1e-12), text
+    for guarantee in (*(row.guarantee for row in PRECISIONS.values()), grown):
+        for kind, steps in (
+            (ANY, f"2 K + {guarantee.any_steps}"),
+            (WALK, f"{guarantee.walk} sqrt(K) + {guarantee.walk_steps}"),
+        ):
+            text = re.sub(r"(?<=[\d)]) (?=[\d(Ks])", " * ", precision.factor(guarantee, steps)).replace("^", "**")
+            assert eval(text, {"K": 100, "sqrt": sqrt}) == pytest.approx(
+                guarantee.bound(100, kind).factor, rel=1e-12
+            ), text
 
 
 def test_the_table_of_exceptions_is_the_ladders():
@@ -90,7 +95,7 @@ def test_the_table_of_exceptions_is_the_ladders():
 
 
 def test_each_table_has_what_the_records_say(tmp_path):
-    records = read([made(tmp_path)])
+    records = read([record_file(tmp_path)])
     table = precision.conv2d_part(records)
     assert "| uniform | conv2d | 0.3000 |" in table
     assert "| uniform | cuDNN | 0.2000 |" in table

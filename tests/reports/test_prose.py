@@ -30,16 +30,16 @@ Value = float | Callable[[], float]
 
 @cache
 def lines(name: str, kind: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in contents(ROOT / "results" / name).splitlines()]
-    return [line for line in found if line["type"] == kind]
+    records = [json.loads(line) for line in contents(ROOT / "results" / name).splitlines()]
+    return [line for line in records if line["type"] == kind]
 
 
 def points(name: str, **axes: object) -> list[dict[str, Any]]:
-    found = {json.dumps(line["point"]): line for line in lines(name, "point")}.values()
+    newest = {json.dumps(line["point"]): line for line in lines(name, "point")}.values()
     wanted = axes.pop("constants", {})
     return [
         line
-        for line in found
+        for line in newest
         if axes.items() <= line["point"].items() and wanted.items() <= line["point"]["constants"].items()  # type: ignore[attr-defined]
     ]
 
@@ -47,8 +47,12 @@ def points(name: str, **axes: object) -> list[dict[str, Any]]:
 def ms(rung: str, layer: int, name: str = "h200-main-job.jsonl", **axes: object) -> float:
     """The median of a rung's kernel time, in the mapping that is its default."""
     wanted: dict[str, Any] = {"workload": "alexnet", "N": BATCH, "transfer": "pageable", **axes}
-    found = points(name, rung=rung, layer=layer, **wanted)
-    (point,) = found if len(found) == 1 else [each for each in found if each["point"]["constants"]["COALESCED"] == 1]
+    candidates = points(name, rung=rung, layer=layer, **wanted)
+    (point,) = (
+        candidates
+        if len(candidates) == 1
+        else [candidate for candidate in candidates if candidate["point"]["constants"]["COALESCED"] == 1]
+    )
     return summarize(point["samples"]["kernel"]).median
 
 
@@ -60,12 +64,12 @@ def counter(metric: str, layer: int, rung: str, entry: str = "") -> float:
     """What Nsight Compute counted of a kernel; ``entry``: the rung's own by default."""
     name = "h200-profile.jsonl" if layer == 2 else "h200-profile-alexnet.jsonl"
     wanted = entry or rung.replace("-", "_")
-    (found,) = (
+    (metrics,) = (
         line["metrics"]
         for line in lines(name, "profile")
         if (line["point"]["rung"], line["point"]["layer"], line["entry"]) == (rung, layer, wanted)
     )
-    return float(found[metric])
+    return float(metrics[metric])
 
 
 def counters(metric: str, layers: tuple[int, ...], *rungs: str) -> list[float]:
@@ -207,8 +211,8 @@ def precision() -> dict[str, list[float]]:
 
 def small_batch() -> dict[str, list[float]]:
     def errors(*rungs: str) -> list[float]:
-        found = [point for rung in rungs for point in points("h200-frontier.jsonl", rung=rung, N=1)]
-        return span([point["error"]["scaled"] for point in found if point["status"] == "ok"])
+        outcomes = [point for rung in rungs for point in points("h200-frontier.jsonl", rung=rung, N=1)]
+        return span([point["error"]["scaled"] for point in outcomes if point["status"] == "ok"])
 
     return {
         "`mma-split` # to #, where": errors("mma-split"),
@@ -227,10 +231,12 @@ def frontier() -> dict[str, list[float]]:
         return 1e3 * float(lines(f"microbenchmarks/{name}.jsonl", "microbenchmarks")[-1]["launch"]["kernels"]["0"])
 
     def kernel(rung: str, entry: str) -> dict[int, float]:
-        found = [each for each in lines("h100-profile-cudnn.jsonl", "timeline") if each["point"]["rung"] == rung]
+        timelines = [
+            timeline for timeline in lines("h100-profile-cudnn.jsonl", "timeline") if timeline["point"]["rung"] == rung
+        ]
         return {
-            each["point"]["layer"]: sum(launch["us"] for launch in each["kernels"] if launch["entry"] == entry)
-            for each in found
+            timeline["point"]["layer"]: sum(launch["us"] for launch in timeline["kernels"] if launch["entry"] == entry)
+            for timeline in timelines
         }
 
     scaled, half = kernel("wgmma-scaled", "multiply"), kernel("wgmma-half", "multiply")
@@ -240,9 +246,9 @@ def frontier() -> dict[str, list[float]]:
         return 100 * (later / earlier - 1)
 
     (window,) = (
-        {launch["entry"]: launch for launch in each["kernels"]}
-        for each in lines("h100-profile-cudnn.jsonl", "timeline")
-        if each["point"]["rung"] == "wgmma-window-half"
+        {launch["entry"]: launch for launch in timeline["kernels"]}
+        for timeline in lines("h100-profile-cudnn.jsonl", "timeline")
+        if timeline["point"]["rung"] == "wgmma-window-half"
     )
     return {
         "`wgmma-split` on layer 4, by # % in both runs, and on layer 3 by # %": [
@@ -293,7 +299,7 @@ def whole_networks() -> dict[str, list[float]]:
     def us(name: str, figure: str = "kernel", network: str = "alexnet-torchvision", **axes: object) -> float:
         wanted = {"network": network, "precision": "fp16", "N": 1, "rungs": "auto", **axes}
         recorded = lines(f"{name}-networks-whole.jsonl", "network")
-        (record,) = (line for line in recorded if wanted.items() <= line["axes"].items())
+        *_, record = (line for line in recorded if wanted.items() <= line["axes"].items())  # the newest
         return 1e3 * summarize(record["samples"][figure]).median
 
     def apart(schedule: str, N: int, name: str = "h100-4") -> float:
@@ -307,6 +313,9 @@ def whole_networks() -> dict[str, list[float]]:
         ],
         "takes # µs and # µs without it": [apart("dependent", N, "h100-5") for N in (1, 128)],
         "so `epilogue` takes # µs and # µs": [apart("epilogue", N, "h100-5") for N in (1, 128)],
+        "`dependent` takes # µs and # µs for 128": [
+            us(name, schedule="dependent", N=128) for name in ("h100", "h100-2")
+        ],
         "First it took # µs": [us("h100-3", schedule="persistent")],
         "and took # µs, on another card": [us("h100-4", schedule="persistent")],
         "the linear layers now take # µs": [begins[8] - begins[5]],
@@ -405,15 +414,15 @@ def agrees(printed: str, value: float) -> bool:
 
 def uncovered(document: str) -> list[str]:
     """Paragraphs with numbers that have units and are in no text of this file."""
-    found = []
+    unsourced = []
     for part in paragraphs(document):
         rest = part
         for words in [*TEXTS.get(document, dict)(), *NOT_MEASURED.get(document, ())]:
             rest = pattern(words).sub("", rest)
         if MEASURED.search(rest) and not FORESEEN.search(rest):
-            numbers = [found[0] for found in MEASURED.finditer(rest)]
-            found.append(f"{document}: {numbers} in {part}")
-    return found
+            numbers = [number[0] for number in MEASURED.finditer(rest)]
+            unsourced.append(f"{document}: {numbers} in {part}")
+    return unsourced
 
 
 @pytest.mark.parametrize("document", TEXTS)
@@ -421,20 +430,18 @@ def test_measured_numbers_in_sentences_follow_from_the_records(document: str) ->
     wrong = []
     text = "\n".join(paragraphs(document))
     for words, values in TEXTS[document]().items():
-        found = pattern(words).search(text)
-        assert found, f"{document} does not say: {words}"
-        assert len(found.groups()) == len(values), words
-        told = list(zip(found.groups(), values, strict=True))
-        if not all(agrees(printed, value) for printed, value in told):
-            wrong.append(f"{found[0]}: {', '.join(f'{value:.6g}' for _, value in told)}")
+        sentence = pattern(words).search(text)
+        assert sentence, f"{document} does not say: {words}"
+        assert len(sentence.groups()) == len(values), words
+        pairs = list(zip(sentence.groups(), values, strict=True))
+        if not all(agrees(printed, value) for printed, value in pairs):
+            wrong.append(f"{sentence[0]}: {', '.join(f'{value:.6g}' for _, value in pairs)}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_floors_of_one_image_are_at_the_measured_rates() -> None:
     rates = {
-        each["factors"]: each["flops"]
-        for each in lines("h200-ceilings.jsonl", "ceilings")[-1]["tensor"]
-        if of_mma(each)
+        row["factors"]: row["flops"] for row in lines("h200-ceilings.jsonl", "ceilings")[-1]["tensor"] if of_mma(row)
     }
     text = (ROOT / "docs/frontier-small-batch.md").read_text().partition("three fp16 products, µs")[2]
     rows = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()[2:]]

@@ -77,15 +77,15 @@ def ok(point: Point, *figures: str) -> bool:
 
 def only(points: list[Point], **axes: object) -> Point | None:
     """The point with these axes, if there is just one and it is right."""
-    found = [each for each in points if all(each["point"][name] == value for name, value in axes.items())]
-    return found[0] if len(found) == 1 and found[0]["status"] == "ok" else None
+    matches = [record for record in points if all(record["point"][name] == value for name, value in axes.items())]
+    return matches[0] if len(matches) == 1 and matches[0]["status"] == "ok" else None
 
 
 def cpu(points: list[Point], workload: str, layer: int, N: int, base: str = "serial") -> float | None:
-    for each in points:
-        point, found = each["point"], (each.get("cpu") or {}).get(f"{base}_ms")
-        if (point["workload"], point["layer"]) == (workload, layer) and found:
-            return float(found / point["N"] * N)
+    for record in points:
+        point, ms = record["point"], (record.get("cpu") or {}).get(f"{base}_ms")
+        if (point["workload"], point["layer"]) == (workload, layer) and ms:
+            return float(ms / point["N"] * N)
     return None
 
 
@@ -187,11 +187,11 @@ def study_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 
 def usual(points: list[Point], **axes: object) -> Point | None:
     """The point with the mapping of threads that the study chose, where both were measured."""
-    found = [each for each in points if all(each["point"][name] == value for name, value in axes.items())]
-    if len(found) > 1:
+    matches = [record for record in points if all(record["point"][name] == value for name, value in axes.items())]
+    if len(matches) > 1:
         chosen = {"channels-filter-shared": 0}.get(str(axes["rung"]), 1)
-        found = [each for each in found if each["point"]["constants"].get("COALESCED") == chosen]
-    return found[0] if len(found) == 1 and found[0]["status"] == "ok" else None
+        matches = [record for record in matches if record["point"]["constants"].get("COALESCED") == chosen]
+    return matches[0] if len(matches) == 1 and matches[0]["status"] == "ok" else None
 
 
 # docs/frontier.md and README
@@ -213,7 +213,7 @@ def contract_of(peer: str, *, tile: bool = False) -> Callable[[Point], bool]:
 
 def at(points: list[Point], layer: int, N: int) -> list[Point]:
     axes = {"workload": "alexnet", "layer": layer, "N": N}
-    return [each for each in points if axes.items() <= each["point"].items() and ok(each, "kernel")]
+    return [record for record in points if axes.items() <= record["point"].items() and ok(record, "kernel")]
 
 
 def fastest(points: list[Point], layer: int, N: int, keeps: Callable[[Point], bool]) -> Point:
@@ -270,14 +270,14 @@ def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
         yield Claim("README.md", f"{name}: ours, ms", row["ours, ms"], kernels(own.values()))
         yield Claim("README.md", f"{name}: cuDNN, ms", row["cuDNN, ms"], kernels(theirs.values()))
         for column, layers in parts.items():
-            ratio = kernels(theirs[each] for each in layers) / kernels(own[each] for each in layers)
+            ratio = kernels(theirs[layer] for layer in layers) / kernels(own[layer] for layer in layers)
             yield Claim("README.md", f"{name}: {column}", *as_printed(row[column], ratio))
-        said = re.search(rf"\*\*{name}\*\*: .*largest error ([\d.e-]+), cuDNN's ([\d.e-]+)\.", text)
-        assert said
-        for printed, found in zip(said.groups(), (own, theirs), strict=True):
-            error = max(each["error"]["scaled"] for each in found.values())
+        sentence = re.search(rf"\*\*{name}\*\*: .*largest error ([\d.e-]+), cuDNN's ([\d.e-]+)\.", text)
+        assert sentence
+        for printed, records in zip(sentence.groups(), (own, theirs), strict=True):
+            error = max(record["error"]["scaled"] for record in records.values())
             yield Claim("README.md", f"{name}: error", printed, error)
-        yield from loaded_claims(text, raw, name, keeps, {n: each["point"]["rung"] for n, each in theirs.items()})
+        yield from loaded_claims(text, raw, name, keeps, {n: record["point"]["rung"] for n, record in theirs.items()})
     yield from notes_claims(text, raw)
 
 
@@ -291,42 +291,42 @@ def loaded_claims(
         "Filters prepared in each call": ("kernel", "prepare"),
     }
     for way, figures in ways.items():
-        said = re.search(rf"\*\*{way}\*\*:.*?\b{name} ([\d.]+× \w+|not measured)", text)
-        assert said, f"{way}, {name}"
+        sentence = re.search(rf"\*\*{way}\*\*:.*?\b{name} ([\d.]+× \w+|not measured)", text)
+        assert sentence, f"{way}, {name}"
         both = [
-            (fastest(points, n, 128, keeps), [each for each in at(points, n, 128) if named(each, peers[n])])
+            (fastest(points, n, 128, keeps), [record for record in at(points, n, 128) if named(record, peers[n])])
             for n in peers
         ]
-        assert all(found for _, found in both) == ("not measured" not in said[1])
-        if all(found for _, found in both):
+        assert all(peer for _, peer in both) == ("not measured" not in sentence[1])
+        if all(peer for _, peer in both):
             ours = sum(ms(own, figure) for own, _ in both for figure in figures)
-            ratio = sum(ms(found[0], figures[0]) for _, found in both) / ours
-            yield Claim("README.md", f"{way}, {name}", *as_printed(said[1], ratio))
+            ratio = sum(ms(peer[0], figures[0]) for _, peer in both) / ours
+            yield Claim("README.md", f"{way}, {name}", *as_printed(sentence[1], ratio))
 
 
 def notes_claims(text: str, raw: Raw) -> Iterator[Claim]:
     """Where cuDNN is faster, engines of the same bound, CUDA cores alone, clocks."""
     points, layers, rest = raw[FRONTIER], range(1, 6), range(2, 6)
     cudnn = {layer: at_best(points, layer, "fp32") for layer in layers}
-    said = re.search(r"layer 2 in fp32, ours ([^ ]+ slower) than an FFT .* ours is ([^ ]+ faster)", text)
-    assert said and any("fft2d" in name for name in cudnn[2]["peer"]["kernels"])
-    for printed, tile in zip(said.groups(), (False, True), strict=True):
+    sentence = re.search(r"layer 2 in fp32, ours ([^ ]+ slower) than an FFT .* ours is ([^ ]+ faster)", text)
+    assert sentence and any("fft2d" in name for name in cudnn[2]["peer"]["kernels"])
+    for printed, tile in zip(sentence.groups(), (False, True), strict=True):
         own = fastest(points, 2, 128, contract_of("torch-nchw-fp32", tile=tile))
         yield Claim(
             "README.md", f"layer 2, tile: {tile}", *as_printed(printed, ms(cudnn[2], "kernel") / ms(own, "kernel"))
         )
-    said = re.search(r"\*\*Engines that keep the same bound\*\*.*: (.*)\.", text)
+    sentence = re.search(r"\*\*Engines that keep the same bound\*\*.*: (.*)\.", text)
     plans = {layer: raw[f"h200-frontier-plans{'-1-5' if layer in (1, 5) else ''}"] for layer in layers}
     strict = kernels(peer_at(plans[layer], layer, 128, "cudnn-nchw-fp32-strict") for layer in layers)
     ours = kernels(fastest(plans[layer], layer, 128, contract_of("torch-nchw-fp32")) for layer in layers)
-    assert said
-    yield Claim("README.md", "engines of the same bound", *as_printed(said[1], strict / ours))
-    said = re.search(r"\*\*CUDA cores alone\*\*, fp32: (.*) than cuDNN, (.*) than cuBLAS", text)
+    assert sentence
+    yield Claim("README.md", "engines of the same bound", *as_printed(sentence[1], strict / ours))
+    sentence = re.search(r"\*\*CUDA cores alone\*\*, fp32: (.*) than cuDNN, (.*) than cuBLAS", text)
     floats = {layer: fastest(points, layer, 128, on_cuda_cores) for layer in layers}
     gemm = kernels(peer_at(points, layer, 128, "torch-gemm-fp32") for layer in rest)
     ratios = kernels(cudnn.values()) / kernels(floats.values()), gemm / kernels(floats[layer] for layer in rest)
-    assert said
-    for printed, ratio in zip(said.groups(), ratios, strict=True):
+    assert sentence
+    for printed, ratio in zip(sentence.groups(), ratios, strict=True):
         yield Claim("README.md", "CUDA cores alone", *as_printed(printed, ratio))
 
 
@@ -422,10 +422,10 @@ def wrong(root: Path, raw: Raw) -> Iterator[Claim]:
 
 
 def test_at_least_300_printed_numbers_follow_from_the_raw_samples(root: Path, raw: Raw) -> None:
-    found = list(claims(root, raw))
-    bad = [f"{claim.where}: {claim.printed}, not {claim.value:.6g}" for claim in found if not agrees(claim)]
-    counts = {name: sum(claim.document == name for claim in found) for name in LEAST}
-    print(f"{len(found)} numbers recomputed from raw samples: {counts}")
+    all_claims = list(claims(root, raw))
+    bad = [f"{claim.where}: {claim.printed}, not {claim.value:.6g}" for claim in all_claims if not agrees(claim)]
+    counts = {name: sum(claim.document == name for claim in all_claims) for name in LEAST}
+    print(f"{len(all_claims)} numbers recomputed from raw samples: {counts}")
     assert not bad, "\n".join(bad[:20])
     assert all(counts[name] >= least for name, least in LEAST.items()), counts
 
@@ -471,7 +471,7 @@ def test_a_changed_digit_is_noticed(root: Path, raw: Raw, tmp_path: Path) -> Non
 
 def with_another_digit(printed: str) -> str:
     """The number with the last digit before an exponent two more or less."""
-    found = re.search(r"\d(?=e|\D*$)", printed)
-    assert found
-    digit = int(found[0])
-    return f"{printed[: found.start()]}{digit + 2 if digit < 8 else digit - 2}{printed[found.end() :]}"
+    digit_place = re.search(r"\d(?=e|\D*$)", printed)
+    assert digit_place
+    digit = int(digit_place[0])
+    return f"{printed[: digit_place.start()]}{digit + 2 if digit < 8 else digit - 2}{printed[digit_place.end() :]}"

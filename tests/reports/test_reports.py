@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return whole_report(tmp_path_factory)
 
 
-def found(tmp_path: Path, *records: dict) -> Measurements:
+def measurements_of(tmp_path: Path, *records: dict) -> Measurements:
     return measurements(read([write(tmp_path / "few.jsonl", records)]))
 
 
@@ -58,7 +58,7 @@ def test_every_table_and_figure_of_the_study_is_there(folder: Path) -> None:
     assert {f"table-{number}" for number in range(3, 12)} <= tables
     figures = {path.stem for path in (folder / "figures").glob("*.svg")}
     letters = {**dict.fromkeys(range(3, 8), "ab"), 8: "abc", 12: "abc", 13: "ab", 14: "ab", 15: "ab"}
-    expected = {f"fig-{number}{letter}" for number, each in letters.items() for letter in each}
+    expected = {f"fig-{number}{letter}" for number, parts in letters.items() for letter in parts}
     assert expected | {"fig-9", "fig-10", "fig-11", "fig-16"} <= figures
     more = ("waterfall", "roofline", "roofline-dram", "accuracy", "peers-1", "transfers", "per-image", "timeline")
     assert {f"alexnet-{name}" for name in (*more, "ablations", "sweep-channels-vector")} <= figures
@@ -172,7 +172,7 @@ def test_what_failed_is_listed_with_its_reason_and_has_no_time(folder: Path) -> 
 
 def test_a_wrong_point_has_no_time_even_if_its_record_holds_samples(tmp_path: Path) -> None:
     wrong = record("alexnet", 1, 1, "direct") | {"status": "wrong", "reason": "error nan"}
-    assert found(tmp_path, wrong).points[0].time("kernel") is None
+    assert measurements_of(tmp_path, wrong).points[0].time("kernel") is None
 
 
 def test_the_same_records_give_the_same_files_without_a_fork_and_where_processes_share_no_locks(
@@ -294,7 +294,7 @@ def test_nothing_to_report_is_a_usage_error(tmp_path: Path, capsys: pytest.Captu
 
 def test_medians_speedups_and_sums(tmp_path: Path) -> None:
     layers = [record("alexnet", layer, 128, "direct") for layer in range(1, 6)]
-    data = found(tmp_path, *layers)
+    data = measurements_of(tmp_path, *layers)
     expected = sum(kernel_ms("alexnet", layer, 128, 0) for layer in range(1, 6))
     whole = data.time("alexnet", None, 128, Series("direct"), "kernel")
     assert whole and whole.median == pytest.approx(expected)
@@ -312,7 +312,7 @@ def test_a_later_record_without_a_cpu_time_takes_over_the_one_before_it(
     first, other = record("alexnet", 1, 1, "direct"), record("alexnet", 2, 1, "direct") | {"cpu": {}}
     again = record("alexnet", 1, 1, "direct") | {"cpu": cpu}
     first["cpu"], again["samples"]["total"] = {"serial_ms": 100.0}, [2.0] * 10
-    data = found(tmp_path, first, again, other)
+    data = measurements_of(tmp_path, first, again, other)
     measured = data.speedup("alexnet", 1, 1, Series("direct"))
     assert measured and measured.median == pytest.approx(speedup)
     assert data.speedup("alexnet", 2, 1, Series("direct")) is None
@@ -328,7 +328,7 @@ def test_a_cpu_time_that_is_taken_over_brings_the_name_of_its_host(tmp_path: Pat
 
 
 def test_a_sum_over_layers_needs_all_of_them(tmp_path: Path) -> None:
-    data = found(tmp_path, *(record("alexnet", layer, 128, "direct") for layer in range(1, 5)))
+    data = measurements_of(tmp_path, *(record("alexnet", layer, 128, "direct") for layer in range(1, 5)))
     assert data.time("alexnet", None, 128, Series("direct"), "kernel") is None
 
 

@@ -70,7 +70,7 @@ def test_another_card_is_not_compared():
 
 
 def test_strong_scaling_says_whether_outputs_are_the_same():
-    of = [scaling.strong([{**ONE, "outputs": "a"}, {**TWO, "outputs": each}])[0][-1] for each in ("a", "b")]
+    of = [scaling.strong([{**ONE, "outputs": "a"}, {**TWO, "outputs": outputs}])[0][-1] for outputs in ("a", "b")]
     assert of == ["all", "no"]
     assert scaling.weak([SMALL, TWO])[0][-1] is None
 
@@ -91,7 +91,7 @@ def test_only_correct_parts_timed_together_count_as_scaling(changes):
         {"parts": []},
         {"parts": [{"images": [5, 5]}, {"images": [0, 1]}]},
         {"slowest_ms": {"kernel": -1.0}},
-        {"parts": [{**each, "peak_bytes": "much"} for each in TWO["parts"]]},
+        {"parts": [{**part, "peak_bytes": "much"} for part in TWO["parts"]]},
         {"point": {}},
         {"together": "yes"},
         {"status": None},

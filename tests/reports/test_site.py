@@ -30,13 +30,13 @@ METRICS = {
 }
 
 
-def found(path: Path) -> Measurements:
+def measurements_of(path: Path) -> Measurements:
     return measurements(read([path]))
 
 
 def table(report: Report, key: str) -> list[dict]:
-    found = next(each for each in report.tables() if each.key == key)
-    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    table = next(table for table in report.tables() if table.key == key)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def counted(tmp_path: Path) -> Path:
 
 
 def test_the_best_rung_stands_beside_cudnn_with_a_reason_from_the_counters(counted: Path) -> None:
-    report = compose(found(counted), gather([counted]))
+    report = compose(measurements_of(counted), gather([counted]))
     (row,) = [row for row in table(report, "layer-alexnet-3-best") if row["class"] == "fp32"]
     assert row["fastest rung"] == "wgmma-split"
     place, peer = list(RUNGS).index("wgmma-split"), len(RUNGS)
@@ -80,8 +80,8 @@ def test_the_best_rung_stands_beside_cudnn_with_a_reason_from_the_counters(count
     assert RUNGS["wgmma-split"].idea in row["why"]
     assert "multiply: tensor cores 87 % (wgmma-scaled: 74 %), L2 cache 39 %, device memory 12 %" in row["why"]
     assert "main stall: barriers" in row["why"]
-    share = Reasons(found(counted)).share_of_roof(
-        next(p for p in found(counted).points if p.series.rung == "wgmma-split")
+    share = Reasons(measurements_of(counted)).share_of_roof(
+        next(p for p in measurements_of(counted).points if p.series.rung == "wgmma-split")
     )
     flops = 2 * 128 * 149.5e6
     assert share == pytest.approx(100 * flops / row["ms"] * 1e3 / 3e14, rel=1e-3)
@@ -90,7 +90,7 @@ def test_the_best_rung_stands_beside_cudnn_with_a_reason_from_the_counters(count
 
 def test_without_counters_the_reason_is_the_idea_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "few.jsonl", [record("alexnet", 3, 128, "igemm")])
-    (row,) = table(compose(found(path), gather([path])), "layer-alexnet-3-best")
+    (row,) = table(compose(measurements_of(path), gather([path])), "layer-alexnet-3-best")
     assert row["why"] == RUNGS["igemm"].idea
     assert row["cuDNN, ms"] is None
 
@@ -104,7 +104,7 @@ def test_short_stalls_are_not_given_as_the_reason() -> None:
 
 
 def test_a_rung_s_page_has_its_gain_prediction_and_cudnn(counted: Path) -> None:
-    report = compose(found(counted), gather([counted]))
+    report = compose(measurements_of(counted), gather([counted]))
     (row,) = table(report, "wgmma-split-times")
     assert row["than its parent"] == pytest.approx(
         kernel_ms("alexnet", 3, 128, list(RUNGS).index("wgmma-scaled")) / row["ms"]
@@ -118,27 +118,27 @@ def test_a_rung_s_page_has_its_gain_prediction_and_cudnn(counted: Path) -> None:
 
 
 def test_a_rung_s_page_says_which_layers_it_does_not_take_and_why(counted: Path) -> None:
-    report = compose(found(counted), gather([counted]))
+    report = compose(measurements_of(counted), gather([counted]))
     rows = {row["layer"]: row["why"] for row in table(report, "wgmma-window-in-place-refused")}
     assert list(rows) == [1, 2, 3, 4, 5]
     assert rows[1] == "3 channels: the copy engine takes multiples of 8"
-    assert not any(each.key == "direct-refused" for each in report.tables())
+    assert not any(table.key == "direct-refused" for table in report.tables())
 
 
 def test_a_rung_s_page_says_what_its_constants_mean_and_their_defaults(counted: Path) -> None:
-    report = compose(found(counted), gather([counted]))
+    report = compose(measurements_of(counted), gather([counted]))
     rows = {row["constant"]: row for row in table(report, "igemm-async-constants")}
     assert list(rows) == [constant.name for constant in RUNGS["igemm-async"].constants]
     assert (rows["STAGES"]["meaning"], rows["STAGES"]["values"]) == ("stages of the cp.async pipeline", "2, 3, 4")
     assert [rows["STAGES"][f"layer {layer}"] for layer in range(1, 6)] == [3] * 5
     assert table(report, "wgmma-half-constants")[0]["layer 1"] is None  # which it does not take
     assert {table(report, "wgmma-window-in-place-constants")[0][f"layer {layer}"] for layer in range(1, 6)} == {None}
-    assert not any(each.key == "direct-any-constants" for each in report.tables())  # it has none
+    assert not any(table.key == "direct-any-constants" for table in report.tables())  # it has none
 
 
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.constants], ids=lambda rung: rung.name)
 def test_the_defaults_on_a_rung_s_page_are_those_that_ran(rung: Rung) -> None:
-    records = found(RESULTS / "h200-main-job.jsonl")
+    records = measurements_of(RESULTS / "h200-main-job.jsonl")
     (shown,) = rung_pages.constants(records, rung)
     defaults = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
     own = [point for point in records.points if point.series.rung == rung.name and point.median("kernel")]
@@ -162,7 +162,7 @@ def test_every_rung_s_source_names_its_technique_and_shows_what_changed(rung) ->
 
 def test_code_is_escaped(tmp_path: Path) -> None:
     path = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct")])
-    report = compose(found(path))
+    report = compose(measurements_of(path))
     page = next(page for page in report.pages if page.key == "rung-direct")
     text = "</pre><script>alert(1)</script>"
     page.sections[-1].code[:] = [Code("a", "a", "", text), Code("b", "b", "", f"{text};", text)]
@@ -199,7 +199,7 @@ def test_a_difference_has_both_files_lines() -> None:
 
 
 def test_a_rung_s_page_begins_with_its_time_beside_its_parent_s_and_the_best(counted: Path) -> None:
-    report = compose(found(counted), gather([counted]))
+    report = compose(measurements_of(counted), gather([counted]))
     page = next(page for page in report.pages if page.key == "rung-wgmma-scaled")
     (figure,) = page.sections[0].items
     assert page.sections[0].key == LEAD
@@ -243,16 +243,16 @@ def test_what_the_coverage_names_is_in_the_published_report() -> None:
 
 
 def test_the_ladder_s_predicted_times_stand_beside_measured_ones(counted: Path) -> None:
-    (row,) = table(compose(found(counted)), "predicted")
+    (row,) = table(compose(measurements_of(counted)), "predicted")
     assert (row["rung"], row["layer"], row["N"]) == ("wgmma-split", 3, 128)
     assert (row["predicted, ms"], row["band from"], row["to"]) == (0.5, 0.4, 0.6)
-    times = [point for point in found(counted).points if point.series.rung == "wgmma-split"]
+    times = [point for point in measurements_of(counted).points if point.series.rung == "wgmma-split"]
     assert row["measured, ms"] == times[0].median("kernel")
     assert row["predicted / measured"] == pytest.approx(0.5 / row["measured, ms"])
 
 
 def test_a_report_without_predictions_has_no_page_of_them(tmp_path: Path) -> None:
-    data = found(write(tmp_path / "few.jsonl", [record("alexnet", 3, 128, "direct")]))
+    data = measurements_of(write(tmp_path / "few.jsonl", [record("alexnet", 3, 128, "direct")]))
     assert "predicted.html" not in [page.file for page in compose(data).pages]
 
 
@@ -293,8 +293,8 @@ def test_two_files_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[st
     slow = record("alexnet", 1, 128, "direct")
     slow["samples"]["kernel"] = [2 * value for value in slow["samples"]["kernel"]]
     files = [
-        write(tmp_path / f"{name}.jsonl", [each])
-        for name, each in (("a", slow), ("b", record("alexnet", 1, 128, "direct")))
+        write(tmp_path / f"{name}.jsonl", [point])
+        for name, point in (("a", slow), ("b", record("alexnet", 1, 128, "direct")))
     ]
     assert compare.main([*map(str, files), "-o", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.rstrip().endswith("index.html")

@@ -17,7 +17,7 @@ def record(workload, layer, N=128, precision="fp32", wrong=(), **more):
     conv = WORKLOADS[workload].layer(layer)
     ms = dict(zip(DIRECTIONS, (1.0, 2.0, 4.0), strict=True))
     factors = {"alexconv-nchw": 1, "alexconv-nhwc": 2, "cudnn-nchw": 3, "cudnn-nhwc": 4}
-    graph_ms = {name: {way: factor * each for way, each in ms.items()} for name, factor in factors.items()}
+    graph_ms = {name: {way: factor * time for way, time in ms.items()} for name, factor in factors.items()}
     error = {name: {way: 1e-3 if (name, way) in wrong else 1e-8 for way in ("dgrad", "wgrad")} for name in factors}
     rungs = {"nchw": {"forward": "wgmma-split", "dgrad": "dgrad-phases", "wgrad": "wgrad-igemm"}}
     facts = {"workload": workload, "layer": layer, "N": N, "precision": precision, "conv": asdict(conv)}
@@ -27,7 +27,7 @@ def record(workload, layer, N=128, precision="fp32", wrong=(), **more):
 
 def parts_of(tmp_path, *records):
     path = tmp_path / "made.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in (DEVICE, *records)))
+    path.write_text("".join(json.dumps(record) + "\n" for record in (DEVICE, *records)))
     return training.parts([path])
 
 
@@ -89,7 +89,7 @@ def trained(model, precision, losses, ms, **more):
 def test_trainings_have_a_row_for_each_contender_and_a_figure(tmp_path):
     path = tmp_path / "made.jsonl"
     runs = trained("digits", "fp32", [2.0] * 50 + [0.5] * 50, 0.25), trained("resnet18", "fp16", None, 2.0)
-    path.write_text("".join(json.dumps(each) + "\n" for each in (DEVICE, *runs)))
+    path.write_text("".join(json.dumps(record) + "\n" for record in (DEVICE, *runs)))
     parts = training.parts([path])
     assert rows(parts["training-digits"]) == [
         ["torch", "fp32", "32", "0.75", "–", "0.5000", "98.5%", "no"],

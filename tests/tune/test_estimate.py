@@ -42,10 +42,10 @@ def test_the_least_estimate_is_nearly_the_least_time():
 
 def test_networks_layers_take_about_as_long_as_estimated():
     times = measured("networks/h200.jsonl")
-    ratios = [estimated / time for each in times.values() for estimated, time in each]
+    ratios = [estimated / time for pairs in times.values() for estimated, time in pairs]
     assert len(ratios) > 50
     assert 0.8 < median(ratios) < 1.1
-    lost = [min(each)[1] / min(time for _, time in each) for each in times.values()]
+    lost = [min(pairs)[1] / min(time for _, time in pairs) for pairs in times.values()]
     assert max(lost) < 1.3
     assert exp(mean(map(log, lost))) < 1.03
 

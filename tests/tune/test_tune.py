@@ -268,7 +268,7 @@ def test_a_winner_that_is_wrong_when_rerun_is_not_kept(tmp_path, cache, lucky, m
 
 
 @pytest.fixture
-def kept(cache):
+def cache_entry(cache):
     gpu, rung, conv = MadeUpGpu(), RUNGS["tiled"], LENET.layer(2)
     best = Tuned(rung.resolve(conv, {"TILE": 24}), 2.0)
     tuning_cache.keep(gpu, rung, conv, 100, best, print)
@@ -286,22 +286,22 @@ def kept(cache):
         ({}, "tiled", 2, 1000),
     ],
 )
-def test_tuned_constants_apply_only_where_they_were_found(kept, gpu, rung, layer, N):
+def test_tuned_constants_apply_only_where_they_were_found(cache_entry, gpu, rung, layer, N):
     assert tuning_cache.load(MadeUpGpu(**gpu), RUNGS[rung], LENET.layer(layer), N, print) is None
 
 
-def test_constants_are_not_used_after_a_launch_changed(kept, monkeypatch):
+def test_constants_are_not_used_after_a_launch_changed(cache_entry, monkeypatch):
     rung, launch = RUNGS["tiled"], RUNGS["tiled"].launches[0]
     where = (MadeUpGpu(), LENET.layer(2), 100, print)
     larger = replace(launch, grid=lambda p: tuple(size + (p.N > 1) for size in launch.grid(p)))
-    assert tuning_cache.load(where[0], rung, *where[1:]) == kept
+    assert tuning_cache.load(where[0], rung, *where[1:]) == cache_entry
     assert tuning_cache.load(where[0], replace(rung, launches=(larger,)), *where[1:]) is None
 
 
-def test_a_slower_result_does_not_replace_a_faster_one(kept):
+def test_a_slower_result_does_not_replace_a_faster_one(cache_entry):
     where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
-    assert tuning_cache.keep(*where, replace(kept, kernel_ms=3.0), print) == kept
-    faster = Tuned({**kept.constants, "TILE": 8}, 1.0)
+    assert tuning_cache.keep(*where, replace(cache_entry, kernel_ms=3.0), print) == cache_entry
+    faster = Tuned({**cache_entry.constants, "TILE": 8}, 1.0)
     assert tuning_cache.keep(*where, faster, print) == tuning_cache.load(*where, print) == faster
 
 
@@ -320,27 +320,27 @@ def test_a_slower_result_does_not_replace_a_faster_one(kept):
         nan,
     ],
 )
-def test_a_damaged_file_is_reported_and_not_used(kept, cache, content):
+def test_a_damaged_file_is_reported_and_not_used(cache_entry, cache, content):
     (file,) = cache.glob("tuning/*.json")
     if str(content).startswith(("{", "[")):
         file.write_text(content)
     else:
-        write_json(file, asdict(kept) | {"kernel_ms": content})
+        write_json(file, asdict(cache_entry) | {"kernel_ms": content})
     messages = []
     where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
     assert tuning_cache.load(*where, messages.append) is None
     assert "damaged" in messages[0]
-    assert tuning_cache.keep(*where, kept, messages.append) == tuning_cache.load(*where, print) == kept
+    assert tuning_cache.keep(*where, cache_entry, messages.append) == tuning_cache.load(*where, print) == cache_entry
 
 
-def test_a_flipped_bit_of_every_byte_is_noticed(kept, cache):
+def test_a_flipped_bit_of_every_byte_is_noticed(cache_entry, cache):
     (file,) = cache.glob("tuning/*.json")
     whole, where = file.read_bytes(), (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
     for place in range(len(whole)):
         for bit in (place % 4, 4 + place % 4):
             file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
             loaded = tuning_cache.load(*where, lambda line: None)
-            assert loaded is None or (loaded == kept and chr(whole[place]) not in "0123456789.")
+            assert loaded is None or (loaded == cache_entry and chr(whole[place]) not in "0123456789.")
 
 
 def command(module, *arguments):

@@ -191,26 +191,12 @@ class _Request(ctypes.Structure):
 
 
 class HostModule:
-    """A compiled ``.cu``, from HostRuntime.compile.
+    """A compiled ``.cu``, from HostRuntime.compile, which launches as that run-time says."""
 
-    ``launcher`` is the program that runs launches in a separate process, under an ``emulator`` if it is for another
-    CPU; without it they run in this one.  ``shared`` is the most shared memory of a block in bytes.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        entries: Sequence[str],
-        order: int,
-        workers: int,
-        launcher: Path | None,
-        shared: int,
-        emulator: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, runtime: "HostRuntime", path: Path, name: str, entries: Sequence[str]) -> None:
         self.path, self.name, self.entries = path, name, entries
-        self._order, self._workers, self._launcher, self._emulator = order, workers, launcher, emulator
-        self._shared = shared
+        self._order, self._workers, self._shared = runtime.order, runtime.workers, runtime.shared_per_block
+        self._launcher, self._emulator = runtime.launcher(), runtime.emulator
         self._constants: dict[str, GuardedBuffer] = {}
         self._sizes = _symbol_sizes(path)
 
@@ -376,8 +362,9 @@ class HostRuntime:
             raise MissingTool(
                 f"the {build} build needs g++ {self._how.gcc} or newer, not {self.compiler}: set {CXX_VARIABLE}"
             )
-        self._machine, self._emulator = compiler_machine(self.cxx), emulator(self.cxx)
-        if self._emulator and not self._apart:
+        self._machine = compiler_machine(self.cxx)
+        self.emulator = emulator(self.cxx)  # words before a program for another CPU
+        if self.emulator and not self._apart:
             raise _another_machine(build, self.cxx)
         if missing := missing_environment(build):
             words = shlex.join(f"{name}={value}" for name, value in missing.items())
@@ -386,7 +373,7 @@ class HostRuntime:
     @property
     def cpu(self) -> str:
         """What runs the kernels."""
-        return f"{self._machine} under QEMU on {cpu_model()}" if self._emulator else cpu_model()
+        return f"{self._machine} under QEMU on {cpu_model()}" if self.emulator else cpu_model()
 
     def describe(self) -> dict[str, object]:
         """Compiler, flags, CPU, workers, build and order, for records."""
@@ -408,10 +395,7 @@ class HostRuntime:
 
         May be called from several threads and processes at once.  Raises CompileError with the compiler's first error.
         """
-        path = self.library(source, defines, entries)
-        launcher = self._launcher() if self._apart else None
-        shared = self._device.shared_per_block
-        return HostModule(path, source.name, entries, self.order, self.workers, launcher, shared, self._emulator)
+        return HostModule(self, self.library(source, defines, entries), source.name, entries)
 
     def library(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> Path:
         """The compiled file, not loaded: loading it would run its static constructors in this process."""
@@ -471,8 +455,15 @@ class HostRuntime:
         """Whether launches run in separate processes: the other builds find bad accesses, or keep what they saw."""
         return self.build in ("fast", "unoptimized")
 
-    def _launcher(self) -> Path:
-        """The program that runs launches in a separate process, compiled once for all kernels."""
+    @property
+    def shared_per_block(self) -> int:
+        """The most shared memory of a block in bytes."""
+        return self._device.shared_per_block
+
+    def launcher(self) -> Path | None:
+        """The program that runs launches in a separate process, compiled once for all kernels; None in this one."""
+        if not self._apart:
+            return None
 
         def build(target: Path) -> None:
             words = ["-std=c++17", "-O2", "-x", "c++", "-", "-ldl", "-o", str(target)]
@@ -491,7 +482,7 @@ class HostRuntime:
         # Shared memory and the thread's indices are thread_local: found by TLS descriptors, the default elsewhere,
         # instead of function calls.
         descriptors = ("-mtls-dialect=gnu2",) if self._machine == "x86_64" and not clang else ()
-        cpu = _EMULATED.get(self._machine, "") if self._emulator else _NATIVE.get(self._machine, "-march=native")
+        cpu = _EMULATED.get(self._machine, "") if self.emulator else _NATIVE.get(self._machine, "-march=native")
         stack = f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}"
         return (*_FLAGS, *filter(None, (cpu,)), *self._how.flags, stack, *self._arch, *shared, *descriptors)
 
