@@ -215,7 +215,7 @@ class Tile:
         return (max(inputs + pipeline, along * self.sums(pixels, filters)) + factors) * WORD
 
     def refuses(self, p: Problem) -> str | None:
-        """Warps that cannot divide the filters, too many accumulators, too large inputs, clusters of less than a tile."""
+        """Warps that cannot divide the filters, too many accumulators, too large inputs, clusters of part of a tile."""
         warps, down, filters = (p[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
         if warps % down or filters % (down * FRAGMENT_ROWS):
             return f"{down} of {warps} warps cannot divide {filters} filters, {FRAGMENT_ROWS} at a time"

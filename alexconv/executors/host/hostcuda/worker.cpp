@@ -113,7 +113,7 @@ void Worker::run_block(std::uint64_t block, Group& group)
 {
     group_ = &group;
     group.join(rank_, dynamic_shared_.memory());
-    if (!trace::skips(block)) run_block(block);
+    if (!trace::skips(block) && !grid_.stopping()) run_block(block);
     dynamic_shared_.clear();
     group.leave(rank_);
 }
