@@ -44,12 +44,14 @@ class LaunchConfig:
     dynamic_shared: int
     pdl: bool = False
     cooperative: bool = False
+    cluster: int = 1  # blocks that read each other's shared memory
 
     def facts(self) -> dict[str, Any]:
         """The launch as it is in a record's key."""
         facts = asdict(self)
         if not self.cooperative:
             del facts["cooperative"]
+        del facts["cluster"]  # follows from the constants
         return facts
 
     def outside_limits(self) -> str | None:
@@ -236,6 +238,7 @@ def _config(launch: Launch, p: Problem, *, dynamic: bool) -> LaunchConfig:
         launch.dynamic_shared(p),
         launch.pdl,
         launch.cooperative,
+        launch.cluster(p),
     )
 
 

@@ -123,6 +123,8 @@ class Launch:
     # Stores outputs: its last arguments are the layer's bias and residual, where it has them.
     stores: bool = False
     cooperative: bool = False  # blocks wait for each other, so all must be resident: one launch takes the whole grid
+    # Blocks of a cluster that wait for each other and read each other's shared memory; the file has CLUSTER_DIMS.
+    cluster: Callable[[Problem], int] = lambda p: 1
     grouped: tuple[str, ...] = ()  # further arguments, before the bias, where the layer has groups
 
 

@@ -1,52 +1,46 @@
-// Clusters: blocks that run side by side, and TMA copies that go to all of them (multicast).
+// Clusters: blocks that run side by side, wait for each other and read each other's shared memory (distributed shared
+// memory).
 //
-// A stage that the blocks of a cluster share is brought in as many parts: each block brings one, to itself and to the
-// others, at the same place of their shared memory, and its bytes count at the mbarrier there.  On the host blocks run
-// one after the other: a block brings all parts itself, to itself, and arrives at its own barrier for the others. (PTX
-// ISA, "cp.async.bulk.tensor", "mapa", "barrier.cluster".)
+// A block's rank is its number in the cluster: blockIdx.x % blocks, where a grid's clusters lie along x.  (PTX ISA,
+// "barrier.cluster", "mapa".)
 #pragma once
-#include "hopper.cuh"
+#include "basics.cuh"
 
 #ifndef HOST_CUDA
 #define CLUSTER_DIMS(blocks) __cluster_dims__(blocks, 1, 1)
 
-// Whether the block of this rank brings a part.
-__device__ __forceinline__ bool brings(int part, int rank)
+// Arrives at the barrier of all threads of the cluster; each thread does so before it waits.
+__device__ __forceinline__ void cluster_arrive()
 {
-    return part == rank;
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
-// Waits until all threads of the cluster are here; what they have written to shared memory is then visible to all.
+// Waits until all threads of the cluster that have not ended have arrived; what they had written to shared memory is
+// then visible, what they had read may be overwritten.
+__device__ __forceinline__ void cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 __device__ __forceinline__ void cluster_barrier()
 {
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
+    cluster_arrive();
+    cluster_wait();
 }
 
-// Arrives at the mbarrier at the same place of the shared memory of a block of the cluster, once this thread has read
-// what may then be overwritten.  It publishes no writes: a release in the cluster's scope would be a memory barrier,
-// for which a warp waits hundreds of cycles.
-__device__ __forceinline__ void mbarrier_arrive_at(Mbarrier* barrier, int rank)
+// Loads what lies at the same place of the shared memory of the block of this rank.
+__device__ __forceinline__ float4 load_from_block(const float4* own, int rank)
 {
+    float4 values;
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cta.shared::cluster.b64 _, [remote];\n"
-        "}" ::"r"(shared_address(barrier)),
-        "r"(rank)
+        "mapa.shared::cluster.u32 remote, %4, %5;\n"
+        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+        "}"
+        : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
+        : "r"(shared_address(own)), "r"(rank)
         : "memory");
-}
-
-// As tma_load_box, to every block of a cluster of `blocks`.
-template <int blocks>
-__device__ __forceinline__ void tma_multicast_box(void* to, const TensorMap* map, Mbarrier* barrier, int i0, int i1, int i2)
-{
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-        "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(barrier)), "r"(i0), "r"(i1), "r"(i2), "h"((unsigned short)((1 << blocks) - 1))
-        : "memory");
+    return values;
 }
 #endif

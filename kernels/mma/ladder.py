@@ -9,7 +9,7 @@ from math import ceil, sqrt
 import numpy as np
 
 from alexconv.kernels.dynamic import Dynamic, Number
-from alexconv.kernels.geometry import AMPERE, FLOAT, TURING, WARP, beyond_shared, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, HOPPER, TURING, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, PREPARATION_THREADS, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
@@ -28,7 +28,7 @@ PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
 DYNAMIC_TILES = (48, 64), (48, 32), (40, 16)  # pixels and filters of the builds for every shape
 PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
-CONSTANTS = ("TILE_PIXELS", "TILE_FILTERS", "CHANNELS", "STAGES", "SPLITS", "WARPS", "WARPS_DOWN")
+CONSTANTS = ("TILE_PIXELS", "TILE_FILTERS", "CHANNELS", "STAGES", "SPLITS", "WARPS", "WARPS_DOWN", "CLUSTER")
 FEWER_WARPS, FEWEST_STAGES = (8, 4), 2  # of blocks that have little shared memory
 FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep no more than FEW_WARPS warps busy
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input reuse; with a stride
@@ -165,7 +165,7 @@ class Tile:
 
     def with_usual(self, conv: Conv, usual: Usual, device: Device) -> Problem:
         """An image with default constants."""
-        values = (usual.pixels, usual.filters, usual.channels, usual.stages, usual.splits, usual.warps, self.down)
+        values = (usual.pixels, usual.filters, usual.channels, usual.stages, usual.splits, usual.warps, self.down, 1)
         return Problem(conv, 1, dict(zip(CONSTANTS, values, strict=True)), device)
 
     def steps(self, conv: Conv, channels: int) -> int:
@@ -216,13 +216,17 @@ class Tile:
         return (max(inputs + pipeline, along * self.sums(pixels, filters)) + factors) * WORD
 
     def refuses(self, p: Problem) -> str | None:
-        """Warps that cannot divide the filters, too many accumulators for a thread's registers, too large inputs."""
+        """Warps that cannot divide the filters, too many accumulators, too large inputs, clusters of part of a tile."""
         warps, down, filters = (p[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
         if warps % down or filters % (down * FRAGMENT_ROWS):
             return f"{down} of {warps} warps cannot divide {filters} filters, {FRAGMENT_ROWS} at a time"
         accumulators = p["TILE_PIXELS"] * filters // (WARP * down)
         if accumulators > MOST_ACCUMULATORS:
             return f"a thread has {accumulators} accumulators, its registers hold {MOST_ACCUMULATORS}"
+        if p["CLUSTER"] > 1 and p.device.capability < HOPPER:
+            return f"clusters need compute capability {'.'.join(map(str, HOPPER))}"
+        if p["CLUSTER"] not in (1, self.split_blocks(p)):
+            return f"a cluster of {p['CLUSTER']} blocks, and a tile has {self.split_blocks(p)}"
         return beyond_shared(p.device, "a block needs", self.shared_bytes(p))
 
     def busy(self, value: int, p: Problem) -> float:
@@ -253,7 +257,7 @@ class Tile:
 
     def dynamic(self) -> Dynamic:
         """The builds for every shape, which take K tiles and split-K slices as numbers too."""
-        fixed = {"STAGES": self.stages, "WARPS": FEWER_WARPS[0], "WARPS_DOWN": self.down}
+        fixed = {"STAGES": self.stages, "WARPS": FEWER_WARPS[0], "WARPS_DOWN": self.down, "CLUSTER": 1}
         numbers: tuple[Number, ...] = (
             ("CHANNELS", lambda p: p["CHANNELS"]),
             ("SPLITS", lambda p: p["SPLITS"]),
@@ -333,19 +337,29 @@ class Tile:
                 choices=(1, 2, 4, 8, 16),
             ),
             Constant("WARPS_DOWN", "warps that divide the filters of a tile", lambda p: self.down, choices=(1, 2, 4)),
+            Constant(
+                "CLUSTER",
+                "blocks of a cluster, which add through its shared memory: all split-K slices of a tile, or 1",
+                lambda p: 1,
+                choices=(1, 2, 4, 8),
+            ),
         )
 
     def scratch(self) -> tuple[Array, ...]:
-        """The split-K slices' sums, and arrival counters of a tile's warps; one element where a tile has one slice."""
+        """The split-K slices' sums, and arrival counters of a tile's warps; else one element.
+
+        A tile of one slice needs none, nor one whose blocks are a cluster.
+        """
+
+        def needed(p: Problem) -> bool:
+            return self.split_blocks(p) > 1 and p["CLUSTER"] == 1
 
         def partial(p: Problem) -> tuple[int, ...]:
-            splits = self.split_blocks(p)
             outputs = p["TILE_PIXELS"] * p["TILE_FILTERS"]
-            return (self.tiles(p), splits, outputs) if splits > 1 else (1,)
+            return (self.tiles(p), self.split_blocks(p), outputs) if needed(p) else (1,)
 
         def arrived(p: Problem) -> tuple[int, ...]:
-            split = self.split_blocks(p) > 1
-            return (self.tiles(p), p["WARPS"]) if split else (1,)
+            return (self.tiles(p), p["WARPS"]) if needed(p) else (1,)
 
         return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD, lasting=True)
 
@@ -407,7 +421,18 @@ def rung(
         family="mma",
         parent=parent,
         file=f"mma/{entry}.cu",
-        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes, pdl=True, stores=True),),
+        launches=(
+            Launch(
+                entry,
+                arrays,
+                tile.grid,
+                tile.block,
+                tile.shared_bytes,
+                pdl=True,
+                stores=True,
+                cluster=lambda p: p["CLUSTER"],
+            ),
+        ),
         constants=tile.constants(),
         scratch=tile.scratch(),
         refuses=tile.refuses,

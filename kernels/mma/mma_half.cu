@@ -197,7 +197,7 @@ extern "C" __global__ void mma_half_filters(
                                     [=](int m, int k_tile, int k, int) { return Pixels::filter(w, m, k_tile, k); });
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS)
     mma_half(const __half* __restrict__ x,            // [N][H][W][C]
              const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
              float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
     prepare_scaled_fragments<Fp16>(w, filter_exponents, fragments);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS)
     mma_scaled(const float* __restrict__ x,              // [N][C][H][W]
                const unsigned* __restrict__ fragments,   // [FILTER_TILES][K_TILES][STEPS][FILTERS]
                const int* __restrict__ filter_exponents,  // [M]

@@ -37,7 +37,7 @@ extern "C" __global__ void mma_tf32_filters(
         fragments, [=](int m, int k_tile, int k, int) { return to_tf32(Planes::filter(w, m, k_tile, k)); });
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS)
     mma_tf32(const float* __restrict__ x,             // [N][C][H][W]
              const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
              float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]

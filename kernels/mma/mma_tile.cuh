@@ -18,7 +18,8 @@
 // A tile's filters are divided among WARPS_DOWN warps and K among the others (sliced-K), so no two warps of a block
 // read the same fragment.  Where an image has fewer tiles than the GPU has multiprocessors, K is also divided among
 // SPLIT_BLOCKS blocks (split-K).  Warps' accumulators are added in shared memory, blocks' sums in `partial`: the warp
-// that arrives last adds all of them, always in the order of the blocks.
+// that arrives last adds all of them, always in the order of the blocks.  Where those blocks are a cluster, they read
+// each other's sums from shared memory instead: each block adds and stores a share of the tile, in the same order.
 //
 // With programmatic dependent launch a block copies its first filters while the previous launch still runs.  Until that
 // has ended it touches prepared arrays only.
@@ -31,9 +32,10 @@
 // factors and a K tile's inputs into shared memory (prepare, write_factors; begin, complete), tells whether inputs
 // exceeded the operands' range (beyond) and unscales sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
 //
-// Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
+// Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS, WARPS_DOWN and CLUSTER, constants of the rung.
 #pragma once
 #include "../arch/ampere.cuh"
+#include "../arch/cluster.cuh"
 #include "../arch/dependent_launch.cuh"
 #include "../common/bias.cuh"
 #include "../common/padding.cuh"
@@ -87,14 +89,23 @@ constexpr int TILE_ELEMENTS = TILE_FILTERS * TILE_PIXELS;
 constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
+// Vectors of a tile that a block of a cluster adds and stores, and a thread of them.
+constexpr int BLOCK_SHARE = divide_up(TILE_ELEMENTS, CLUSTER * VECTOR), THREAD_SHARE = divide_up(BLOCK_SHARE, THREADS);
+#if CLUSTER > 1
+#define IN_CLUSTERS CLUSTER_DIMS(CLUSTER)
+static_assert(CLUSTER == SPLIT_BLOCKS, "a tile's blocks");
+#else
+#define IN_CLUSTERS
+#endif
+
 // Output rows of a tile's pixels, and input rows under their windows.
 SIZE(OUTPUT_ROWS, smaller(E, (TILE_PIXELS + F - 2) / F + 1));
 DIVISOR(INPUT_ROWS, (OUTPUT_ROWS - 1) * U + PATCH_ROWS);
 
 DIVISOR(IMAGE_TILES, FILTER_TILES * PIXEL_TILES);
-// Elements of the split-K arrays for one image; one where a tile has one block.
-SIZE(PARTIAL_SUMS, SPLIT_BLOCKS > 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_ELEMENTS : 1);
-SIZE(ARRIVAL_COUNTERS, SPLIT_BLOCKS > 1 ? IMAGE_TILES * WARPS : 1);
+// Elements of the split-K arrays for one image; one where a tile has one block or one cluster.
+SIZE(PARTIAL_SUMS, SPLIT_BLOCKS > 1 && CLUSTER == 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_ELEMENTS : 1);
+SIZE(ARRIVAL_COUNTERS, SPLIT_BLOCKS > 1 && CLUSTER == 1 ? IMAGE_TILES * WARPS : 1);
 
 using Accumulators = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
 
@@ -264,6 +275,18 @@ __device__ __forceinline__ bool has_vector(int vector)
     return TILE_ELEMENTS % (THREADS * VECTOR) == 0 || vector_start(vector) < TILE_ELEMENTS;
 }
 
+// Likewise of a vector of the thread in the share of the block of this rank.
+__device__ __forceinline__ int share_start(int vector, int rank)
+{
+    return (rank * BLOCK_SHARE + threadIdx.x + vector * THREADS) * VECTOR;
+}
+
+__device__ __forceinline__ bool in_share(int vector, int rank)
+{
+    const bool within = BLOCK_SHARE % THREADS == 0 || (int)threadIdx.x + vector * THREADS < BLOCK_SHARE;
+    return within && (TILE_ELEMENTS % (CLUSTER * VECTOR) == 0 || share_start(vector, rank) < TILE_ELEMENTS);
+}
+
 // Adds the warps' accumulators through shared memory; every thread gets some vectors of the tile.
 template <class Layout>
 __device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], const Accumulators& accumulators,
@@ -327,6 +350,34 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
                 add(outputs[i],
                     __ldcg(reinterpret_cast<const float4*>(partial + split * TILE_ELEMENTS + vector_start(i))));
     return true;
+}
+
+// The same reduction through the shared memory of a cluster, of a share of the tile: a thread gets some vectors of it.
+// Ends with an arrival at the cluster's barrier, where the block waits before it ends.
+template <class Layout>
+__device__ __forceinline__ void add_cluster(float4 (&sums)[THREAD_SHARE], const float4 (&outputs)[THREAD_VECTORS],
+                                            int rank, float* shared)  // [Layout::TILE_WORDS], as add_warps left it
+{
+    const auto place = [=](int output) {
+        return reinterpret_cast<float4*>(shared + Layout::shared_place(Layout::filter_of(output), Layout::pixel_of(output)));
+    };
+    // In place of the first warp's sums, which nobody but this thread has read.
+#pragma unroll
+    for (int i = 0; i < THREAD_VECTORS; ++i)
+        if (has_vector(i)) *place(vector_start(i)) = outputs[i];
+    cluster_barrier();  // all blocks have written their sums before any thread reads them
+#pragma unroll
+    for (int i = 0; i < THREAD_SHARE; ++i) {
+        sums[i] = make_float4(0, 0, 0, 0);
+        if (!in_share(i, rank)) continue;
+        float4 of_blocks[CLUSTER];  // all loads are in flight before the first sum
+#pragma unroll
+        for (int split = 0; split < CLUSTER; ++split)
+            of_blocks[split] = load_from_block(place(share_start(i, rank)), split);
+#pragma unroll
+        for (int split = 0; split < CLUSTER; ++split) add(sums[i], of_blocks[split]);
+    }
+    cluster_arrive();  // this thread has read the other blocks' sums
 }
 
 // Waits until all but LATER_COPIES groups of copies have arrived.
@@ -488,13 +539,22 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     float4 outputs[THREAD_VECTORS];
     add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));
     range.template outside<Layout>(outputs, factors, slice, beyond, x);
-    IF_SHAPE (SPLIT_BLOCKS > 1)
-        if (!add_blocks(outputs, slice, partial, arrived)) return;
-#pragma unroll
-    for (int i = 0; i < THREAD_VECTORS; ++i) {
-        const int output = vector_start(i);
+    const auto store = [&](int output, const float4& sums) {
         const int m = slice.filter() + Layout::filter_of(output);
-        if (has_vector(i))
-            Layout::store(y, slice.n, slice.group, m, slice.pixel + Layout::pixel_of(output), outputs[i], added);
+        Layout::store(y, slice.n, slice.group, m, slice.pixel + Layout::pixel_of(output), sums, added);
+    };
+    if constexpr (CLUSTER > 1) {
+        float4 sums[THREAD_SHARE];
+        add_cluster<Layout>(sums, outputs, slice.split, reinterpret_cast<float*>(memory));
+#pragma unroll
+        for (int i = 0; i < THREAD_SHARE; ++i)
+            if (in_share(i, slice.split)) store(share_start(i, slice.split), sums[i]);
+        cluster_wait();  // no block ends, and with it its shared memory, while others read its sums
+    } else {
+        IF_SHAPE (SPLIT_BLOCKS > 1)
+            if (!add_blocks(outputs, slice, partial, arrived)) return;
+#pragma unroll
+        for (int i = 0; i < THREAD_VECTORS; ++i)
+            if (has_vector(i)) store(vector_start(i), outputs[i]);
     }
 }

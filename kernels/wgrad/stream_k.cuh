@@ -26,7 +26,7 @@
 // Needs: TILE_PIXELS, TILE_FILTERS, UNIT_TAPS, UNITS, STAGES, CLUSTER and GRID_BLOCKS, constants of the rung;
 // PROMOTED_PLANES, for how many planes of outputs tensor cores accumulate, or none.
 #pragma once
-#include "../arch/cluster.cuh"
+#include "../arch/multicast.cuh"
 #include "../arch/wgmma_transposed.cuh"
 #include "pixel_runs.cuh"
 

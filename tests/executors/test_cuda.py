@@ -12,6 +12,7 @@ from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.geometry import HOPPER
 from alexconv.kernels.ladder import GRADIENTS, LADDER, RUNGS
 from alexconv.kernels.rung import MICRO_BATCH, Rung
 from alexconv.measuring.runner import Runner, Settings
@@ -106,6 +107,26 @@ def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
     x, w, expected = integers(conv, N, rung.precision)
     y = run_once(cuda, x, w, plan(bound, N, PLENTY))
     np.testing.assert_array_equal(y.astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("layer", [3, 4, 5])
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.family == "mma"], ids=lambda rung: rung.name)
+def test_split_k_in_clusters_gives_the_bits_that_it_gives_through_global_memory(cuda, rung, layer):
+    if cuda.device.capability < HOPPER:
+        pytest.skip("clusters need Hopper")
+    conv, draw = WORKLOADS["alexnet"].layer(layer), np.random.default_rng(layer)
+    constants = rung.resolve(conv, {"SPLITS": 4, "CHANNELS": conv.C // 4}, 1, cuda.device)
+    alone, together = (
+        plan(BoundRung(rung, conv, constants | {"CLUSTER": blocks}, cuda.device), 1, PLENTY) for blocks in (1, 4)
+    )
+    assert (alone.bound.refusal(), together.bound.refusal()) == (None, None)
+    x, w = (draw.uniform(-1, 1, shape).astype(np.float32) for shape in (conv.x_shape(1), conv.w_shape()))
+    expected = run_once(cuda, x, w, alone)
+    assert np.isfinite(expected).all()
+    for _ in range(3):
+        np.testing.assert_array_equal(run_once(cuda, x, w, together), expected)
+    x, w, expected = integers(conv, 1, rung.precision)
+    np.testing.assert_array_equal(run_once(cuda, x, w, together).astype(np.float32), expected)
 
 
 @pytest.mark.parametrize("name", ["wgmma-half", "wgmma-split"])

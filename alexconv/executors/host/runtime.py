@@ -186,6 +186,7 @@ class _Request(ctypes.Structure):
         ("arguments", ctypes.c_void_p),
         ("argument_count", ctypes.c_uint),
         ("turns", ctypes.c_int),
+        ("cluster", ctypes.c_uint),
         ("message", ctypes.c_char * 1024),
     )
 
@@ -299,8 +300,9 @@ class HostModule:
             request.grid, request.block, request.dynamic_shared = launch.grid, launch.block, launch.dynamic_shared
             request.workers, request.order = self._workers, order_of[prod(launch.block)]
             request.arguments, request.argument_count = address, len(arguments)
-            # Of a block's threads in odd orders, its turn ends with each arrival (residents.h).
-            request.turns = 1 + self._order % 2 if launch.cooperative else 0
+            # Of a block's threads in odd orders, its turn ends with each arrival (residents.h, cluster.h).
+            request.turns = 1 + self._order % 2 if launch.cooperative or launch.cluster > 1 else 0
+            request.cluster = launch.cluster if launch.cluster > 1 else 0
         return requests, memory
 
     def _run(self, entries: Sequence[str], requests: Sequence[_Request], arrays: Sequence[HostBuffer]) -> bool:

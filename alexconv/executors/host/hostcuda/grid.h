@@ -18,6 +18,47 @@ struct Thread {
     unsigned linear;
 };
 
+struct Grid;
+
+// Blocks that are resident together, those of a cooperative launch or of a cluster: they take turns.
+class Group {
+public:
+    Group(const Grid& grid, unsigned size);
+
+    // Waits until all blocks are there and it is this one's turn; `shared`: its dynamic shared memory.
+    void join(unsigned rank, void* shared);
+
+    // Ends a block's turn and waits for its next; false if no block gets on.
+    bool end_turn(unsigned rank);
+    void leave(unsigned rank);  // when the block has ended
+    void progresses() { fruitless_ = 0; }
+
+    // Ends all waits of a launch that failed outside of its blocks.
+    void wake();
+
+    // The barrier of all threads.  The number of the phase in which this one arrives; whether that phase has ended.
+    unsigned arrive();
+    bool ended(unsigned phase) const { return phase_ != phase; }
+    void thread_exits(bool arrived);  // in the present phase
+
+    void* shared(unsigned rank) const { return shared_[rank]; }
+    unsigned size() const { return unsigned(shared_.size()); }
+
+private:
+    void await_turn(std::unique_lock<std::mutex>& lock, unsigned rank);
+    void give_turn(unsigned after);
+    void end_phase();
+
+    const Grid& grid_;
+    std::mutex mutex_;
+    std::deque<std::condition_variable> begins_;  // [size]
+    std::vector<bool> ended_;                     // likewise
+    std::vector<void*> shared_;                   // likewise
+    unsigned joined_ = 0, turn_ = 0;
+    unsigned fruitless_ = 0;           // turns in a row without an arrival
+    unsigned live_, arrived_ = 0, phase_ = 0;  // threads of all blocks; phases
+};
+
 struct Grid {
     Grid(const char* name, Kernel kernel, Request& request);
 
@@ -26,11 +67,6 @@ struct Grid {
 
     // Whether the launch failed or was cancelled, so that all threads should stop.
     bool stopping() const;
-
-    // Of a cooperative launch: waits for a block's turn, and ends it; false if no block gets on.
-    void await_turn(std::uint64_t block);
-    bool end_turn(std::uint64_t block);
-    void leave(std::uint64_t block);  // when the block has ended
 
     // Keeps the first failure's message and stops the launch.
     void fail(const char* message);
@@ -42,15 +78,8 @@ struct Grid {
     const std::uint64_t blocks, blocks_at_a_time;
     std::atomic<std::uint64_t> next_block{0};
     std::atomic<bool> failed{false};
-    unsigned fruitless = 0;  // turns in a row without an arrival
-
-private:
-    void give_turn(std::uint64_t after);
-
-    std::mutex mutex_;
-    std::deque<std::condition_variable> begins_;  // [blocks of a cooperative launch]
-    std::vector<bool> ended_;                     // likewise
-    std::uint64_t turn_ = 0;
+    const unsigned group_size;  // blocks that are resident together; 0: each runs alone
+    std::deque<Group> groups;
 };
 
 }  // namespace host_cuda

@@ -38,16 +38,24 @@ static std::vector<Thread> start_order(const Request& request)
     return threads;
 }
 
+// A cluster's blocks are each a cluster by itself where one block is watched at a time.
+static unsigned size_of_groups(const Request& request)
+{
+    if (request.cluster > 1) return INSTRUMENTED ? 0 : request.cluster;
+    return request.turns ? unsigned(count_blocks(request)) : 0;
+}
+
 Grid::Grid(const char* name, Kernel kernel, Request& request)
     : name(name),
       kernel(kernel),
       request(request),
       threads(start_order(request)),
       blocks(count_blocks(request)),
-      blocks_at_a_time(request.turns ? 1 : share(request)),
-      begins_(request.turns ? blocks : 0),
-      ended_(begins_.size())
+      blocks_at_a_time(share(request)),
+      group_size(size_of_groups(request))
 {
+    if (group_size)
+        for (std::uint64_t i = 0; i < blocks / group_size; ++i) groups.emplace_back(*this, group_size);
 }
 
 bool Grid::take(std::uint64_t& first, std::uint64_t& last)
@@ -67,67 +75,128 @@ void Grid::fail(const char* message)
     if (!failed.exchange(true)) std::snprintf(request.message, sizeof request.message, "%s: %s", name, message);
 }
 
-void Grid::await_turn(std::uint64_t block)
+// ---- Blocks that are resident together ------------------------------------------------------------------------------
+
+Group::Group(const Grid& grid, unsigned size)
+    : grid_(grid), begins_(size), ended_(size), shared_(size), live_(size * unsigned(grid.threads.size()))
+{
+}
+
+void Group::await_turn(std::unique_lock<std::mutex>& lock, unsigned rank)
+{
+    begins_[rank].wait(lock, [=, this] { return (turn_ == rank && joined_ == size()) || grid_.stopping(); });
+}
+
+void Group::join(unsigned rank, void* shared)
 {
     std::unique_lock lock(mutex_);
-    begins_[block].wait(lock, [=, this] { return turn_ == block; });
+    shared_[rank] = shared;
+    if (++joined_ == size()) begins_[turn_].notify_one();
+    await_turn(lock, rank);
 }
 
 // To the next block that has not ended; `mutex_` is locked.
-void Grid::give_turn(std::uint64_t after)
+void Group::give_turn(unsigned after)
 {
-    for (std::uint64_t i = 1; i <= blocks; ++i) {
-        turn_ = (after + i) % blocks;
+    for (unsigned i = 1; i <= size(); ++i) {
+        turn_ = (after + i) % size();
         if (!ended_[turn_]) break;
     }
     begins_[turn_].notify_one();
 }
 
-bool Grid::end_turn(std::uint64_t block)
+bool Group::end_turn(unsigned rank)
 {
-    if (++fruitless > 2 * blocks) return false;
-    {
-        const std::lock_guard lock(mutex_);
-        give_turn(block);
-    }
-    await_turn(block);
+    std::unique_lock lock(mutex_);
+    if (++fruitless_ > 2 * size()) return false;
+    give_turn(rank);
+    await_turn(lock, rank);
     return true;
 }
 
-void Grid::leave(std::uint64_t block)
+void Group::leave(unsigned rank)
 {
     const std::lock_guard lock(mutex_);
-    fruitless = 0;
-    ended_[block] = true;
-    give_turn(block);
+    fruitless_ = 0;
+    ended_[rank] = true;
+    give_turn(rank);
 }
 
-static void work(Grid& grid)
+void Group::wake()
+{
+    const std::lock_guard lock(mutex_);
+    for (std::condition_variable& begins : begins_) begins.notify_all();
+}
+
+void Group::end_phase()
+{
+    arrived_ = 0;
+    ++phase_;
+    progresses();
+}
+
+unsigned Group::arrive()
+{
+    const unsigned phase = phase_;
+    if (++arrived_ == live_) end_phase();
+    return phase;
+}
+
+// A barrier waits for the threads that have not exited.
+void Group::thread_exits(bool arrived)
+{
+    arrived_ -= arrived;
+    --live_;
+    if (arrived_ && arrived_ == live_) end_phase();
+}
+
+// ---- Workers --------------------------------------------------------------------------------------------------------
+
+static void work(Grid& grid, unsigned number, unsigned workers)
 {
     try {
-        Worker(grid).run();
+        Worker(grid, number, workers).run();
     } catch (const std::exception& error) {
         grid.fail(error.what());
+        for (Group& group : grid.groups) group.wake();
     }
+}
+
+// How many OS threads run the grid.
+static unsigned count_workers(const Grid& grid)
+{
+    const std::uint64_t most = grid.request.workers;
+    if (grid.group_size) {
+        const std::uint64_t groups = std::clamp<std::uint64_t>(most / grid.group_size, 1, grid.groups.size());
+        return unsigned(groups) * grid.group_size;
+    }
+    return unsigned(std::min(most, (grid.blocks + grid.blocks_at_a_time - 1) / grid.blocks_at_a_time));
 }
 
 bool run_grid(const char* name, Kernel kernel, Request& request)
 {
     Grid grid(name, kernel, request);
-    if (request.turns && grid.blocks > 1 && INSTRUMENTED) {
+    if (grid.group_size > 1 && INSTRUMENTED) {
         grid.fail("this build runs a cooperative launch of one block");
         return false;
     }
-    const std::uint64_t useful = (grid.blocks + grid.blocks_at_a_time - 1) / grid.blocks_at_a_time;
+    if (request.cluster > 1 && grid.blocks % request.cluster) {
+        grid.fail("the grid has no whole number of clusters");
+        return false;
+    }
+    const unsigned workers = count_workers(grid);
     std::vector<std::thread> helpers;
     try {
-        while (helpers.size() + 1 < (request.turns ? grid.blocks : std::min<std::uint64_t>(request.workers, useful)))
-            helpers.emplace_back(work, std::ref(grid));
+        while (helpers.size() + 1 < workers)
+            helpers.emplace_back(work, std::ref(grid), unsigned(helpers.size() + 1), workers);
     } catch (const std::system_error&) {
         // The system gives no more threads: fewer are slower, not wrong; but resident blocks need one each.
-        if (request.turns) grid.fail("the system gives too few threads for the blocks of a cooperative launch");
+        if (grid.group_size) {
+            grid.fail("the system gives too few threads for blocks that are resident together");
+            for (Group& group : grid.groups) group.wake();
+        }
     }
-    work(grid);
+    work(grid, 0, workers);
     for (std::thread& helper : helpers) helper.join();
     return !grid.failed;
 }

@@ -25,7 +25,8 @@ struct Request {
     const unsigned* order;      // [threads of a block]: linear thread numbers in the order they start
     const Argument* arguments;  // [argument_count]
     unsigned argument_count;
-    Turns turns;        // of a cooperative launch: when a block's turn ends
+    Turns turns;       // of a cooperative launch, or one in clusters: when a block's turn ends
+    unsigned cluster;  // blocks of a cluster whose blocks wait for each other; 0 if they do not
     char message[1024];  // what went wrong, if the launch failed
 };
 

@@ -33,10 +33,16 @@ Stack Stacks::operator[](size_t i) const
     return {memory_ + i * HOST_CUDA_STACK_BYTES, HOST_CUDA_STACK_BYTES - i % lines_in_page * line};
 }
 
-DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr)
+DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr), bytes_(bytes)
 {
     constexpr size_t alignment = ATOM_BYTES;  // the largest that anything in shared memory needs
     if (bytes && posix_memalign(&memory_, alignment, bytes)) throw std::bad_alloc();
+    clear();
+}
+
+void DynamicShared::clear()
+{
+    if (memory_) std::memset(memory_, NOT_A_NUMBER, bytes_);
 }
 
 DynamicShared::~DynamicShared() { std::free(memory_); }
@@ -72,8 +78,10 @@ ThreadLocals ThreadLocals::of_this_library()
 
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
 
-Worker::Worker(Grid& grid)
+Worker::Worker(Grid& grid, unsigned number, unsigned workers)
     : grid_(grid),
+      number_(number),
+      workers_(workers),
       thread_locals_(ThreadLocals::of_this_library()),
       dynamic_shared_(grid.request.dynamic_shared),
       stacks_(grid.threads.size()),
@@ -87,18 +95,33 @@ Worker::Worker(Grid& grid)
 
 void Worker::run()
 {
-    std::uint64_t block, last;
-    while (grid_.take(block, last))
-        for (; block < last && (grid_.request.turns || !grid_.stopping()); ++block)
-            if (!trace::skips(block)) run_block(block);
+    if (const unsigned size = grid_.group_size) {
+        rank_ = number_ % size;
+        for (std::uint64_t group = number_ / size; group < grid_.groups.size(); group += workers_ / size)
+            run_block(group * size + rank_, grid_.groups[group]);
+    } else {
+        std::uint64_t block, last;
+        while (grid_.take(block, last))
+            for (; block < last && !grid_.stopping(); ++block)
+                if (!trace::skips(block)) run_block(block);
+    }
     for (Fiber& fiber : fibers_) asan::forget(fiber.stack);
+}
+
+// Its shared memory is NaN until the block begins, and as soon as it ends: other blocks may read it only in between.
+void Worker::run_block(std::uint64_t block, Group& group)
+{
+    group_ = &group;
+    group.join(rank_, dynamic_shared_.memory());
+    if (!trace::skips(block) && !grid_.stopping()) run_block(block);
+    dynamic_shared_.clear();
+    group.leave(rank_);
 }
 
 void Worker::run_block(std::uint64_t block)
 {
     const unsigned threads = unsigned(grid_.threads.size());
     const unsigned *grid = grid_.request.grid, *size = grid_.request.block;
-    if (grid_.request.turns) grid_.await_turn(block_ = block);
     clear_shared();  // before `running` is set: it lies among the thread_local variables
     const std::uint64_t row = block / grid[0];
     running_.block = {unsigned(block % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};
@@ -116,7 +139,6 @@ void Worker::run_block(std::uint64_t block)
     switch_to(unused_fiber());  // returns when all threads have exited
     if (!live_) hazards::block_completes();
     trace::block_ends();
-    if (grid_.request.turns) grid_.leave(block);
 }
 
 bool Worker::in_shared_memory(const void* address) const
@@ -136,7 +158,7 @@ void Worker::clear_shared()
 #ifndef HOST_CUDA_ASAN  // there, shared memory is not thread_local
     std::memset(thread_locals_.address, NOT_A_NUMBER, thread_locals_.bytes);
 #endif
-    if (dynamic_shared_.memory()) std::memset(dynamic_shared_.memory(), NOT_A_NUMBER, grid_.request.dynamic_shared);
+    dynamic_shared_.clear();
 }
 
 // ---- Threads --------------------------------------------------------------------------------------------------------
@@ -153,6 +175,7 @@ void Worker::run_threads()
     for (;;) {
         while (started_ < grid_.threads.size() && !grid_.stopping()) {
             current_->thread = grid_.threads[started_++];
+            current_->at_cluster = false;
             running_.thread = current_->thread.index;
             running_.linear_thread = current_->thread.linear;
             grid_.kernel(grid_.request.arguments);
@@ -168,6 +191,7 @@ void Worker::thread_exits()
     warp.live &= ~(1u << lane());
     if (!warp.live) trace::warp_exits(current_->thread.linear / WARP);
     hazards::thread_exits();
+    if (group_) group_->thread_exits(current_->at_cluster && !group_->ended(current_->phase));
     --live_;
     if (barrier_.arrived && barrier_.arrived == live_) open_barrier();
     const Fiber* fiber = warp.queue.first();
@@ -347,7 +371,7 @@ void Worker::phase_ends(const std::uint64_t* barrier)
 
 void Worker::wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site site)
 {
-    if (!grid_.request.turns) fail("a block waits for others in a launch that is not cooperative", site);
+    if (!grid_.request.turns || grid_.request.cluster) fail("a block waits for others in a launch that is not cooperative", site);
     current_->site = site;
     while (!have_arrived(counter, arrivals)) {
         polling_.push(*current_);
@@ -357,14 +381,47 @@ void Worker::wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site 
 
 void Worker::has_arrived()
 {
-    grid_.fruitless = 0;
-    if (grid_.request.turns == WITH_ARRIVALS) grid_.end_turn(block_);
+    if (!group_) return;
+    group_->progresses();
+    if (grid_.request.turns == WITH_ARRIVALS) group_->end_turn(rank_);
+}
+
+void Worker::arrive_at_cluster(Site site)
+{
+    if (!group_) return;
+    if (current_->at_cluster) fail("arrives at its cluster's barrier again before it has waited there", site);
+    current_->phase = group_->arrive();
+    current_->at_cluster = true;
+    has_arrived();
+}
+
+// A block that runs alone is a cluster by itself, whose barrier is the block's.
+void Worker::wait_for_cluster(Site site)
+{
+    constexpr int CLUSTER_BARRIER = -1;  // no __COUNTER__ is
+    if (!group_) return wait_for_block(CLUSTER_BARRIER, site);
+    if (!current_->at_cluster) fail("waits at its cluster's barrier before it has arrived there", site);
+    current_->site = site;
+    while (!group_->ended(current_->phase)) {
+        polling_.push(*current_);
+        let_others_run();
+    }
+    current_->at_cluster = false;
+}
+
+const void* Worker::in_block(const void* own, int rank, Site site)
+{
+    const auto offset = std::uintptr_t(own) - std::uintptr_t(dynamic_shared_.memory());
+    if (offset >= grid_.request.dynamic_shared) fail("only dynamic shared memory is read in other blocks", site);
+    if (!group_) return own;
+    if (rank < 0 || unsigned(rank) >= group_->size()) fail("no block of the cluster has that rank", site);
+    return static_cast<const char*>(group_->shared(unsigned(rank))) + offset;
 }
 
 // After a turn of each of the other blocks.
 void Worker::poll_again()
 {
-    if (!grid_.end_turn(block_)) {
+    if (!group_->end_turn(rank_)) {
         const Fiber& waiting = *polling_.first();
         give_up(waiting.thread, "deadlock: waits at %s:%d for arrivals of blocks that all wait", waiting.site.file,
                 waiting.site.line);
@@ -549,6 +606,12 @@ void wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site site)
 }
 
 void has_arrived() { running.worker->has_arrived(); }
+
+void arrive_at_cluster(Site site) { running.worker->arrive_at_cluster(site); }
+
+void wait_for_cluster(Site site) { running.worker->wait_for_cluster(site); }
+
+const void* in_block(const void* own, int rank, Site site) { return running.worker->in_block(own, rank, site); }
 
 bool in_shared_memory(const void* address) { return running.worker->in_shared_memory(address); }
 

@@ -5,8 +5,9 @@
 // worker start another fiber.
 //
 // A thread that has to wait joins a queue: the block's, its warp's, its warpgroup's, a named barrier's, or that for a
-// phase of a barrier in shared memory, or for arrivals at a counter in memory.  The thread that completes the meeting or the phase moves that queue to the end
-// of the ready queue; the next in line runs.  If no thread is ready although some have not exited, that is a deadlock.
+// phase of a barrier in shared memory, or for threads of other blocks.  The thread that completes the meeting or the
+// phase moves that queue to the end of the ready queue; the next in line runs.  If no thread is ready although some have
+// not exited, that is a deadlock; where blocks are resident together, the others of the group have their turns first.
 // Everything is deterministic, and follows the order in which the threads were started.
 //
 // A fiber never migrates to another OS thread: compilers keep addresses of thread_local variables across calls.
@@ -34,6 +35,8 @@ struct Fiber {
     unsigned mask;
     Together together;
     void* mine;
+    unsigned phase;            // of its cluster's barrier, at which it has arrived
+    bool at_cluster = false;  // whether it has, since it last waited
 };
 
 // First come, first served; a fiber is in one queue at most.
@@ -88,9 +91,11 @@ public:
     ~DynamicShared();
     DynamicShared(const DynamicShared&) = delete;
     void* memory() const { return memory_; }
+    void clear();  // to NaN
 
 private:
     void* memory_;
+    const size_t bytes_;
 };
 
 // The calling thread's copy of this library's thread_local variables: its static shared memory, and `running`.
@@ -103,9 +108,11 @@ struct ThreadLocals {
 
 class Worker {
 public:
-    explicit Worker(Grid& grid);
+    // The worker of this number among so many.
+    Worker(Grid& grid, unsigned number, unsigned workers);
 
-    // Runs blocks until none are left, or until the launch is abandoned.
+    // Runs blocks until none are left, or until the launch is abandoned.  Where blocks are resident together, those of
+    // one rank in their groups.
     void run();
 
     // See threads.h.
@@ -118,6 +125,9 @@ public:
     void phase_ends(const std::uint64_t* barrier);
     void wait_for_arrivals(const unsigned* counter, unsigned arrivals, Site site);
     void has_arrived();
+    void arrive_at_cluster(Site site);
+    void wait_for_cluster(Site site);
+    const void* in_block(const void* own, int rank, Site site);
     bool in_shared_memory(const void* address) const;
     [[noreturn]] void fail(const char* what, Site site);
 
@@ -150,6 +160,7 @@ private:
     static constexpr unsigned NAMES = 16;  // of named barriers; 0 is __syncthreads
 
     void run_block(std::uint64_t block);
+    void run_block(std::uint64_t block, Group& group);
     void poll_again();
     void clear_shared();
 
@@ -177,6 +188,9 @@ private:
     [[noreturn]] __attribute__((format(printf, 3, 4))) void give_up(const Thread& thread, const char* format, ...);
 
     Grid& grid_;
+    Group* group_ = nullptr;  // of the block
+    const unsigned number_, workers_;
+    unsigned rank_ = 0;  // of the block in its group
     Running& running_ = running;  // looking up a thread_local variable costs a call
     const ThreadLocals thread_locals_;
     DynamicShared dynamic_shared_;
@@ -188,8 +202,7 @@ private:
     std::vector<Meeting> warpgroups_;  // the complete ones of the block
     Meeting named_[NAMES];
     std::vector<Phase> phases_;
-    Queue ready_, polling_;  // that wait for arrivals of other blocks
-    std::uint64_t block_ = 0;
+    Queue ready_, polling_;  // that wait for other blocks
     Fiber* current_ = &own_;
     unsigned fibers_used_ = 0;  // by the block
     unsigned started_ = 0;      // threads of the block
