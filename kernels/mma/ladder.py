@@ -207,13 +207,17 @@ class Tile:
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Factors; one or two K tiles of inputs, tap offsets, filters and flags, or the epilogue in the same memory."""
+        """Factors; one or two K tiles of inputs, tap offsets, filters and flags, or the epilogue in the same memory.
+
+        In clusters also an mbarrier and the sums that other blocks send.
+        """
         conv, channels, pixels, filters = p.conv.one_group, p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         inputs = self.buffers(p) * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
         pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(conv, pixels)
         factors = filters if self.scaled else 0
-        return (max(inputs + pipeline, along * self.sums(pixels, filters)) + factors) * WORD
+        words = max(inputs + pipeline, along * self.sums(pixels, filters)) + factors
+        return (words if p["CLUSTER"] == 1 else round_up(words, LANE_WORDS) + LANE_WORDS + pixels * filters) * WORD
 
     def refuses(self, p: Problem) -> str | None:
         """Warps that cannot divide the filters, too many accumulators, too large inputs, clusters of part of a tile."""

@@ -18,8 +18,9 @@
 // A tile's filters are divided among WARPS_DOWN warps and K among the others (sliced-K), so no two warps of a block
 // read the same fragment.  Where an image has fewer tiles than the GPU has multiprocessors, K is also divided among
 // SPLIT_BLOCKS blocks (split-K).  Warps' accumulators are added in shared memory, blocks' sums in `partial`: the warp
-// that arrives last adds all of them, always in the order of the blocks.  Where those blocks are a cluster, they read
-// each other's sums from shared memory instead: each block adds and stores a share of the tile, in the same order.
+// that arrives last adds all of them, always in the order of the blocks.  Where those blocks are a cluster, they
+// store their sums to each other's shared memory instead: each block adds and stores a share of the tile, in the same
+// order.
 //
 // With programmatic dependent launch a block copies its first filters while the previous launch still runs.  Until that
 // has ended it touches prepared arrays only.
@@ -90,7 +91,9 @@ constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
 // Vectors of a tile that a block of a cluster adds and stores, and a thread of them.
-constexpr int BLOCK_SHARE = divide_up(TILE_ELEMENTS, CLUSTER * VECTOR), THREAD_SHARE = divide_up(BLOCK_SHARE, THREADS);
+constexpr int BLOCK_SHARE = TILE_ELEMENTS / (CLUSTER * VECTOR), THREAD_SHARE = divide_up(BLOCK_SHARE, THREADS);
+constexpr int CLUSTER_WORDS = LANE_WORDS + TILE_ELEMENTS;  // of shared memory: an mbarrier, and sums to be added
+static_assert(TILE_ELEMENTS % (CLUSTER * VECTOR) == 0);
 #if CLUSTER > 1
 #define IN_CLUSTERS CLUSTER_DIMS(CLUSTER)
 static_assert(CLUSTER == SPLIT_BLOCKS, "a tile's blocks");
@@ -124,7 +127,10 @@ struct Sizes {
     MEMBER_SIZE(MAINLOOP_WORDS, OF(Sizes, PIXEL_FLAGS) + OF(Layout, FLAGS));
     static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // reuses the mainloop's memory
     MEMBER_SIZE(FILTER_FACTORS, larger(OF(Sizes, MAINLOOP_WORDS), EPILOGUE_WORDS));
-    MEMBER_SIZE(SHARED_BYTES, (OF(Sizes, FILTER_FACTORS) + Layout::FACTORS) * sizeof(unsigned));
+    MEMBER_SIZE(CLUSTER_SUMS, divide_up(OF(Sizes, FILTER_FACTORS) + Layout::FACTORS, LANE_WORDS) * LANE_WORDS);
+    MEMBER_SIZE(SHARED_BYTES,
+                (CLUSTER > 1 ? OF(Sizes, CLUSTER_SUMS) + CLUSTER_WORDS : OF(Sizes, FILTER_FACTORS) + Layout::FACTORS) *
+                    sizeof(unsigned));
     MEMBER_SIZE(FRAGMENT_WORDS, FILTER_TILES * K_TILES * OF(Sizes, STEPS) * FILTERS);  // of all filters
 };
 
@@ -281,10 +287,9 @@ __device__ __forceinline__ int share_start(int vector, int rank)
     return (rank * BLOCK_SHARE + threadIdx.x + vector * THREADS) * VECTOR;
 }
 
-__device__ __forceinline__ bool in_share(int vector, int rank)
+__device__ __forceinline__ bool in_share(int vector)
 {
-    const bool within = BLOCK_SHARE % THREADS == 0 || (int)threadIdx.x + vector * THREADS < BLOCK_SHARE;
-    return within && (TILE_ELEMENTS % (CLUSTER * VECTOR) == 0 || share_start(vector, rank) < TILE_ELEMENTS);
+    return BLOCK_SHARE % THREADS == 0 || (int)threadIdx.x + vector * THREADS < BLOCK_SHARE;
 }
 
 // Adds the warps' accumulators through shared memory; every thread gets some vectors of the tile.
@@ -352,33 +357,54 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
     return true;
 }
 
-// The same reduction through the shared memory of a cluster, of a share of the tile: a thread gets some vectors of it.
-// Ends with an arrival at the cluster's barrier, where the block waits before it ends.
-template <class Layout>
-__device__ __forceinline__ void add_cluster(float4 (&sums)[THREAD_SHARE], const float4 (&outputs)[THREAD_VECTORS],
-                                            int rank, float* shared)  // [Layout::TILE_WORDS], as add_warps left it
-{
-    const auto place = [=](int output) {
-        return reinterpret_cast<float4*>(shared + Layout::shared_place(Layout::filter_of(output), Layout::pixel_of(output)));
-    };
-    // In place of the first warp's sums, which nobody but this thread has read.
-#pragma unroll
-    for (int i = 0; i < THREAD_VECTORS; ++i)
-        if (has_vector(i)) *place(vector_start(i)) = outputs[i];
-    cluster_barrier();  // all blocks have written their sums before any thread reads them
-#pragma unroll
-    for (int i = 0; i < THREAD_SHARE; ++i) {
-        sums[i] = make_float4(0, 0, 0, 0);
-        if (!in_share(i, rank)) continue;
-        float4 of_blocks[CLUSTER];  // all loads are in flight before the first sum
-#pragma unroll
-        for (int split = 0; split < CLUSTER; ++split)
-            of_blocks[split] = load_from_block(place(share_start(i, rank)), split);
-#pragma unroll
-        for (int split = 0; split < CLUSTER; ++split) add(sums[i], of_blocks[split]);
+// The same reduction through the shared memory of a cluster: each block gets all blocks' sums of its share of the tile.
+struct ClusterSums {
+    Mbarrier* arrived;  // counts the sums' bytes
+    float4* sums;       // [CLUSTER][BLOCK_SHARE]
+    int rank;
+
+    __device__ __forceinline__ ClusterSums(unsigned* shared, int rank)
+        : arrived(reinterpret_cast<Mbarrier*>(shared)), sums(reinterpret_cast<float4*>(shared + LANE_WORDS)), rank(rank)
+    {
     }
-    cluster_arrive();  // this thread has read the other blocks' sums
-}
+
+    // Before other blocks send sums.
+    __device__ __forceinline__ void begin() const
+    {
+        if (threadIdx.x == 0) {
+            mbarrier_init(arrived, 1);
+            cluster_init_fence();
+            mbarrier_arrive_expect_tx(arrived, TILE_ELEMENTS * sizeof(float));
+        }
+        cluster_arrive();
+    }
+
+    // Sends the thread's vectors of the tile to the blocks that have them in their shares.
+    __device__ __forceinline__ void send(const float4 (&outputs)[THREAD_VECTORS]) const
+    {
+        cluster_wait();  // the other blocks' mbarriers are initialised before any thread sends to them
+#pragma unroll
+        for (int i = 0; i < THREAD_VECTORS; ++i) {
+            if (!has_vector(i)) continue;
+            const int vector = vector_start(i) / VECTOR, to = vector / BLOCK_SHARE;
+            store_to_block(sums + sender(rank, to) * BLOCK_SHARE + vector % BLOCK_SHARE, outputs[i], arrived, to);
+        }
+    }
+
+    // Adds what has arrived, in the order of the blocks.  A block may end then: nothing comes any more.
+    __device__ __forceinline__ void add_all(float4 (&outputs)[THREAD_SHARE]) const
+    {
+        mbarrier_wait(arrived, 0);  // all sums of the share have arrived
+#pragma unroll
+        for (int i = 0; i < THREAD_SHARE; ++i) {
+            outputs[i] = make_float4(0, 0, 0, 0);
+            if (in_share(i))
+#pragma unroll
+                for (int split = 0; split < CLUSTER; ++split)
+                    add(outputs[i], sums[split * BLOCK_SHARE + threadIdx.x + i * THREADS]);
+        }
+    }
+};
 
 // Waits until all but LATER_COPIES groups of copies have arrived.
 template <class Sizes>
@@ -483,6 +509,8 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     constexpr int BEYOND = MASKED ? -1 : 0;
     allow_dependent_launch();
     const SplitKSlice slice;
+    const ClusterSums cluster_sums(inputs + OF(Sizes, CLUSTER_SUMS), slice.split);
+    if constexpr (CLUSTER > 1) cluster_sums.begin();
     FilterPipeline<Sizes> pipeline(inputs + OF(Sizes, FILTER_STAGES), fragments, slice);
 
     // Prologue: the first filters are in flight, offsets of taps and pixels computed, the first inputs issued.
@@ -544,12 +572,12 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         Layout::store(y, slice.n, slice.group, m, slice.pixel + Layout::pixel_of(output), sums, added);
     };
     if constexpr (CLUSTER > 1) {
-        float4 sums[THREAD_SHARE];
-        add_cluster<Layout>(sums, outputs, slice.split, reinterpret_cast<float*>(memory));
+        cluster_sums.send(outputs);
+        float4 shares[THREAD_SHARE];
+        cluster_sums.add_all(shares);
 #pragma unroll
         for (int i = 0; i < THREAD_SHARE; ++i)
-            if (in_share(i, slice.split)) store(share_start(i, slice.split), sums[i]);
-        cluster_wait();  // no block ends, and with it its shared memory, while others read its sums
+            if (in_share(i)) store(share_start(i, slice.split), shares[i]);
     } else {
         IF_SHAPE (SPLIT_BLOCKS > 1)
             if (!add_blocks(outputs, slice, partial, arrived)) return;

@@ -1,4 +1,4 @@
-"""Split-K in clusters (CLUSTER of the mma rungs), whose blocks read each other's shared memory, on the host."""
+"""Split-K in clusters (CLUSTER of the mma rungs), whose blocks store to each other's shared memory, on the host."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from ladders import planted
 from rung_runs import assert_exact, run_once, whole
 
 from alexconv.check.hazards import BUILD, Inputs, Schedule, watch_rung
+from alexconv.errors import LaunchError
 from alexconv.executors import choose_executor
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.executors.interface import in_rung_layout
@@ -94,11 +95,24 @@ def test_clusters_that_cannot_be_are_refused():
         reason(CLUSTER=3)
 
 
+NO_WAIT = ("mbarrier_wait(arrived, 0);", "")
+WAIT = "a wait for the phase of the mbarrier at which the copy's bytes count"
+
+
+@pytest.mark.parametrize(
+    ("bug", "message"),
+    [(("cluster_wait();", ""), "the barrier is not initialised"), (NO_WAIT, "that block of the cluster has ended")],
+)
+def test_a_missing_wait_is_named(host, tmp_path: Path, bug: tuple[str, str], message: str):
+    rung = planted("mma-half", *bug, tmp_path)
+    with pytest.raises(LaunchError, match=message):
+        assert_exact(host, in_clusters(rung, DEEP, 2, TILE_PIXELS=48, TILE_FILTERS=32), 1)
+
+
 BUGS = {
-    "no barrier before": ("cluster_barrier();  // all blocks have written", "// all blocks have written"),
-    "no wait at the end": ("cluster_wait();  // no block ends", "// no block ends"),
-    "a block too few": ("split < CLUSTER; ++split) add(", "split < CLUSTER - 1; ++split) add("),
-    "the next block's share": ("share_start(i, rank)), split)", "share_start(i, rank ^ 1)), split)"),
+    "a block too few": ("split < CLUSTER; ++split)", "split < CLUSTER - 1; ++split)"),
+    "the other block's share": ("outputs[i], arrived, to);", "outputs[i], arrived, to ^ 1);"),
+    "the other block's sums": ("sender(rank, to) * BLOCK_SHARE", "sender(rank, 0) % 1 * BLOCK_SHARE"),
 }
 
 
@@ -112,10 +126,10 @@ def test_a_planted_bug_is_caught(host, tmp_path: Path, bug: str):
 
 @needs_gcc
 @pytest.mark.parametrize("name", ["mma-half", "mma-split"])
-def test_a_block_alone_has_no_hazard_and_its_missing_barrier_is_one(tmp_path: Path, name: str):
-    """One block is watched at a time, which finds its own sums in place of the others'."""
-    wrong = planted(name, *BUGS["no barrier before"], tmp_path)
-    for rung, missing in ((ALL_DIRECTIONS.named[name], set()), (wrong, {"a barrier between the two"})):
+def test_a_block_alone_has_no_hazard_and_a_missing_wait_is_one(tmp_path: Path, name: str):
+    """One block is watched at a time, which gets its own sums in place of the others'."""
+    wrong = planted(name, *NO_WAIT, tmp_path)
+    for rung, missing in ((ALL_DIRECTIONS.named[name], set()), (wrong, {WAIT, "a barrier between the two"})):
         bound = in_clusters(rung, DEEP, 2, TILE_PIXELS=48, TILE_FILTERS=32)
         (x, w), bias = exact_inputs(DEEP, 1, PRECISIONS[rung.precision], seed=1), exact_bias(DEEP, seed=1)
         inputs = Inputs(in_rung_layout(x, "x", rung), in_rung_layout(w, "w", rung), bias.astype(rung.dtype))

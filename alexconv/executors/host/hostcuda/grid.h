@@ -42,6 +42,7 @@ public:
     void thread_exits(bool arrived);  // in the present phase
 
     void* shared(unsigned rank) const { return shared_[rank]; }
+    bool has_left(unsigned rank) const { return ended_[rank]; }
     unsigned size() const { return unsigned(shared_.size()); }
 
 private:

@@ -3,6 +3,7 @@
 #include <link.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -366,6 +367,7 @@ void Worker::phase_ends(const std::uint64_t* barrier)
 {
     for (Phase& phase : phases_)
         if (phase.barrier == barrier) ready_.append(phase.queue);
+    if (group_) group_->progresses();  // another block's thread may wait for it
     trace::some_meet();
 }
 
@@ -409,24 +411,36 @@ void Worker::wait_for_cluster(Site site)
     current_->at_cluster = false;
 }
 
-const void* Worker::in_block(const void* own, int rank, Site site)
+void* Worker::in_block(void* own, int rank, Site site)
 {
     const auto offset = std::uintptr_t(own) - std::uintptr_t(dynamic_shared_.memory());
-    if (offset >= grid_.request.dynamic_shared) fail("only dynamic shared memory is read in other blocks", site);
+    if (offset >= grid_.request.dynamic_shared) fail("only dynamic shared memory is written in other blocks", site);
     if (!group_) return own;
     if (rank < 0 || unsigned(rank) >= group_->size()) fail("no block of the cluster has that rank", site);
-    return static_cast<const char*>(group_->shared(unsigned(rank))) + offset;
+    if (group_->has_left(unsigned(rank))) fail("that block of the cluster has ended", site);
+    return static_cast<char*>(group_->shared(unsigned(rank))) + offset;
 }
 
 // After a turn of each of the other blocks.
 void Worker::poll_again()
 {
     if (!group_->end_turn(rank_)) {
+        if (!polling_.first()) report_phase();
         const Fiber& waiting = *polling_.first();
         give_up(waiting.thread, "deadlock: waits at %s:%d for arrivals of blocks that all wait", waiting.site.file,
                 waiting.site.line);
     }
     ready_.append(polling_);
+    if (grid_.request.cluster)
+        for (Phase& phase : phases_) ready_.append(phase.queue);
+}
+
+// Whether threads wait for what other blocks may do.
+bool Worker::waits_for_others() const
+{
+    const auto waits = [](const Phase& phase) { return phase.queue.first(); };
+    return polling_.first() ||
+           (group_ && grid_.request.cluster && std::any_of(phases_.begin(), phases_.end(), waits));
 }
 
 // ---- Switching ------------------------------------------------------------------------------------------------------
@@ -446,7 +460,7 @@ Fiber& Worker::next_fiber()
     if (started_ < grid_.threads.size()) return unused_fiber();
     while (live_ && hazards::let_one_arrive())
         if (Fiber* ready = ready_.pop()) return *ready;
-    if (polling_.first()) {
+    if (waits_for_others()) {
         poll_again();
         return *ready_.pop();
     }
@@ -611,7 +625,9 @@ void arrive_at_cluster(Site site) { running.worker->arrive_at_cluster(site); }
 
 void wait_for_cluster(Site site) { running.worker->wait_for_cluster(site); }
 
-const void* in_block(const void* own, int rank, Site site) { return running.worker->in_block(own, rank, site); }
+void* in_block(void* own, int rank, Site site) { return running.worker->in_block(own, rank, site); }
+
+bool runs_alone() { return running.worker->runs_alone(); }
 
 bool in_shared_memory(const void* address) { return running.worker->in_shared_memory(address); }
 

@@ -127,7 +127,8 @@ public:
     void has_arrived();
     void arrive_at_cluster(Site site);
     void wait_for_cluster(Site site);
-    const void* in_block(const void* own, int rank, Site site);
+    void* in_block(void* own, int rank, Site site);
+    bool runs_alone() const { return !group_; }
     bool in_shared_memory(const void* address) const;
     [[noreturn]] void fail(const char* what, Site site);
 
@@ -162,6 +163,7 @@ private:
     void run_block(std::uint64_t block);
     void run_block(std::uint64_t block, Group& group);
     void poll_again();
+    bool waits_for_others() const;
     void clear_shared();
 
     static void start_fiber();
