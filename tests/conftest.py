@@ -23,6 +23,7 @@ from alexconv.executors.host.runtime import HostRuntime
 from alexconv.paths import CACHE_VARIABLE
 
 sys.dont_write_bytecode = False
+gc.disable()  # until tests are collected: what they consist of stays, and each pass would visit all of it
 
 # Settings of the terminal count only where a test sets them.
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
@@ -60,6 +61,7 @@ def pytest_collection_finish() -> None:
     """Freezes the collected tests, so that garbage collection does not copy their pages after each fork."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
