@@ -16,14 +16,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
+from caches import RUN_VARIABLE, with_runtime
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from alexconv.executors.cuda import timing
-from alexconv.executors.host.runtime import HostRuntime
 from alexconv.paths import CACHE_VARIABLE
 
 sys.dont_write_bytecode = False
+gc.disable()  # until tests are collected: what they consist of stays, and each pass would visit all of it
 
 # Settings of the terminal count only where a test sets them.
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
@@ -61,6 +62,7 @@ def pytest_collection_finish() -> None:
     """Freezes the collected tests, so that garbage collection does not copy their pages after each fork."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -74,15 +76,17 @@ def shared_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 
     With pytest's cache off (``-p no:cacheprovider``) it is this run's, and the workers of xdist share it.
     """
+    temporary = tmp_path_factory.getbasetemp()
+    of_run = temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
     if cache := getattr(pytestconfig, "cache", None):
         folder = cache.mkdir("alexconv")
     else:
-        temporary = tmp_path_factory.getbasetemp()
-        folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "alexconv"
+        folder = of_run / "alexconv"
         folder.mkdir(exist_ok=True)
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CACHE_VARIABLE, str(folder))
+        patch.setenv(RUN_VARIABLE, str(of_run))
         yield folder
 
 
@@ -120,18 +124,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def fresh_cache(shared_cache: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fresh_cache(shared_cache: Path, cache: Path) -> Path:
     """An empty cache folder but for the host executor's run-time, whose compilation takes seconds."""
-    (source := tmp_path / "nothing.cu").write_text('extern "C" __global__ void nothing() {}\n')
-    with monkeypatch.context() as patch:
-        patch.setenv(CACHE_VARIABLE, str(shared_cache))
-        HostRuntime().compile(source, {}, ["nothing"])
-    (cache / "host").mkdir(mode=0o700, parents=True)
-    cache.chmod(0o700)
-    (cache / "host-headers").symlink_to(shared_cache / "host-headers")
-    for file in [*shared_cache.glob("host/runtime-*.o"), *shared_cache.glob("host/launcher-*")]:
-        (cache / "host" / file.name).hardlink_to(file)
-    return cache
+    return with_runtime(cache, shared_cache)
 
 
 @pytest.fixture

@@ -1,16 +1,15 @@
 """Made-up record files with everything that a report can show.  Times follow a rule, so that reports can be checked."""
 
 import csv
-import os
+import pickle
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pytest
-from filelock import FileLock
+from caches import made_once
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.store import RecordFile
@@ -32,7 +31,12 @@ RUN = {"command": "python -m alexconv.run --layers 1-5", "alexconv": "0.1.0", "c
 @cache
 def published_report() -> Report:
     """The repository's report."""
-    return published(ROOT / "results")
+
+    def make(file: Path) -> None:
+        file.write_bytes(pickle.dumps(published(ROOT / "results")))
+
+    report: Report = pickle.loads(made_once("published-report", make).read_bytes())
+    return report
 
 
 @cache
@@ -158,16 +162,16 @@ def write_study(path: Path) -> Path:
     return path
 
 
-def whole_report(factory: pytest.TempPathFactory) -> Path:
+def whole_report() -> Path:
     """The folder of a report of everything."""
 
     def make(folder: Path) -> None:
         write_report(report_of([write_study(folder.with_name("study.jsonl"))]), folder, png=False)
 
-    return made_once(factory, "whole-report", make)
+    return made_once("whole-report", make)
 
 
-def published_site(factory: pytest.TempPathFactory) -> Path:
+def published_site() -> Path:
     """The folder of the repository's site, with the book, next to its docs, examples and kernels.
 
     Figures are those of docs; those of pages that docs has not are drawn.
@@ -190,18 +194,4 @@ def published_site(factory: pytest.TempPathFactory) -> Path:
         for name in ASSETS:
             shutil.copy(TEMPLATES / name, folder)
 
-    return made_once(factory, "published", make) / "site"
-
-
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that the first of the workers that want it makes."""
-    temporary = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        temporary = temporary.parent
-    folder, done = temporary / name, temporary / f"{name}-is-made"
-    with FileLock(temporary / f"{name}.lock"):
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            make(folder)
-            done.touch()
-    return folder
+    return made_once("published", make) / "site"

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -55,11 +56,13 @@ def quickest(rung: Rung, conv: Conv) -> BoundRung | None:
     return next((bound for _, bound in dynamic_builds(rung, conv, N, H200)), None)
 
 
+@cache
 def cases() -> list:
     taken = [(rung, place, quickest(rung, conv)) for rung, (place, conv) in product(DYNAMIC, enumerate(LAYERS))]
     return [pytest.param(bound, id=f"{rung.name}-{place}") for rung, place, bound in taken if bound]
 
 
+@cache
 def hard_cases() -> list:
     """Each rung with a layer; with another those whose builds differ in the squares that become pixels."""
     plain = [(rung.name, quickest(rung, HARD) or quickest(rung, LAYERS[0])) for rung in DYNAMIC]

@@ -11,8 +11,8 @@ from report_records import published_site
 
 
 @pytest.fixture(scope="session")
-def repository_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published_site(tmp_path_factory)
+def repository_site() -> Path:
+    return published_site()
 
 
 def sum_without_floats(values: Iterable[Any], start: Any = 0) -> Any:

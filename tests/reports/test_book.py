@@ -20,7 +20,7 @@ from alexconv.reports.page import BOOK, PAGE, html
 from alexconv.reports.site import INDEX, Report
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CHAPTERS = book.chapters(ROOT / "results")
+NAMES = [path.name.removesuffix(".md.j2") for path in book.templates()]
 FOLDER = ROOT / "docs" / "book"
 SECTIONS = ("Shapes of the work", "Inside a kernel", "Instructions", "Numbers")  # of the glossary
 WITHOUT_TIMES = ("00-first", "12-limits", "13-machine-code", "14-gradients", "15-whole")  # or with another table
@@ -64,18 +64,36 @@ def used_too_early(chapters, terms):
     return early
 
 
-def test_no_term_is_used_before_it_is_explained():
-    assert used_too_early(CHAPTERS, glossary_terms()) == []
+@pytest.fixture(scope="module")
+def chapters():
+    return book.chapters(ROOT / "results")
 
 
-def test_a_term_used_too_early_is_found():
+@pytest.fixture
+def chapter(chapters, request):
+    """The chapter whose name is the parameter."""
+    return chapters[NAMES.index(request.param)]
+
+
+@pytest.fixture(scope="module")
+def made():
+    """The files of the book and of its site."""
+    files = dict(book.pages(ROOT / "results"))
+    return files, dict(book.site(files))
+
+
+def test_no_term_is_used_before_it_is_explained(chapters):
+    assert used_too_early(chapters, glossary_terms()) == []
+
+
+def test_a_term_used_too_early_is_found(chapters):
     terms = glossary_terms()
-    assert used_too_early(CHAPTERS[::-1], terms)
-    early = [*CHAPTERS[:2], book.Chapter("x", "x", (), "Its stages are swizzled; a *pipeline* and tiles.")]
+    assert used_too_early(chapters[::-1], terms)
+    early = [*chapters[:2], book.Chapter("x", "x", (), "Its stages are swizzled; a *pipeline* and tiles.")]
     assert {line.partition(": ")[2] for line in used_too_early(early, terms)} >= {"stage", "pipeline", "tile"}
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+@pytest.mark.parametrize("chapter", NAMES, indirect=True)
 def test_a_chapter_has_its_parts(chapter):
     for heading in ("## Try next", "## Exercise"):
         assert chapter.text.count(heading) == 1
@@ -88,7 +106,7 @@ def test_a_chapter_has_its_parts(chapter):
         assert "```cuda" in chapter.text
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+@pytest.mark.parametrize("chapter", NAMES, indirect=True)
 def test_listings_are_whole(chapter):
     """They begin with a declaration, and close what they open."""
     for code in re.findall(r"```cuda\n(.*?)```", chapter.text, re.DOTALL):
@@ -99,7 +117,7 @@ def test_listings_are_whole(chapter):
         assert code.count("{") == code.count("}")
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+@pytest.mark.parametrize("chapter", NAMES, indirect=True)
 def test_an_exercise_has_a_folded_answer(chapter):
     exercise = chapter.text.partition("## Exercise")[2]
     assert re.search(r"\n<details>\n<summary>Answer</summary>\n\n.*\n\n</details>\n$", exercise, re.DOTALL)
@@ -107,7 +125,7 @@ def test_an_exercise_has_a_folded_answer(chapter):
     assert set(re.findall(r"<[^>]*>", prose)) == {"<details>", "<summary>", "</summary>", "</details>"}
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+@pytest.mark.parametrize("chapter", NAMES, indirect=True)
 def test_what_commands_printed_is_on_record(chapter):
     """All of them were typed as they stand here, and an exercise took less than a minute."""
     recording = json.loads(lzma.decompress((ROOT / "results" / book.EXERCISES).read_bytes()))["commands"]
@@ -149,7 +167,7 @@ def test_the_first_program_compiles(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+@pytest.mark.parametrize("chapter", NAMES, indirect=True)
 def test_commands_of_exercises_have_the_options_that_they_use(chapter):
     commands = re.findall(r"^alexconv (.*)$", chapter.text, re.MULTILINE)
     assert commands
@@ -175,7 +193,7 @@ def test_excerpts_that_are_not_there_are_an_error():
         sources.counter("tiled", "fma_pipe")
 
 
-def test_the_kernels_of_cudnn_are_those_of_the_record():
+def test_the_kernels_of_cudnn_are_those_of_the_record(chapters):
     sources = book.Sources(ROOT / "results")
     kernels = sources.cudnn_kernels("fp32").split(", ")
     assert kernels[:2] == ["`flip_filter`", "`fft2d_r2c_16x16` (twice)"]
@@ -187,7 +205,7 @@ def test_the_kernels_of_cudnn_are_those_of_the_record():
     nested = "_ZN5cudnn3cnn23kern_precompute_indicesILb0EEEvPiiiiii"
     assert book.function_name(nested) == "kern_precompute_indices"
     assert book.function_name("sm80_xmma_gemm_f32_tn_n_tilesize64x64x8_stage3") == "sm80_xmma_gemm_f32_tn_n"
-    chapter = next(chapter.text for chapter in CHAPTERS if chapter.name == "11-fewer")
+    chapter = next(chapter.text for chapter in chapters if chapter.name == "11-fewer")
 
     assert "576 for each pair" in chapter and "x 9 = 1521" in chapter
 

@@ -244,7 +244,7 @@ SMALLEST_PX = 8  # 6 pt
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of a report of everything."""
-    whole = whole_report(tmp_path_factory)
+    whole = whole_report()
     return Path(shutil.copytree(whole, tmp_path_factory.mktemp("browser") / "site"))
 
 

@@ -36,9 +36,9 @@ MOST_BYTES, MOST_NODES = 1_000_000, 12_000  # of a page; a rung adds about 130 n
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder() -> Path:
     """A report of everything."""
-    return whole_report(tmp_path_factory)
+    return whole_report()
 
 
 def measurements_of(tmp_path: Path, *records: dict) -> Measurements:

@@ -14,22 +14,21 @@ from alexconv.tune import measured
 from alexconv.tune.auto import contenders
 from alexconv.tune.measured import Request
 
-LAYERS = {
-    measured.name_of(request): request
-    for name in ("alexnet", "resnet50", "vgg16", "convnet-benchmarks")
-    for conv in WORKLOADS[name].layers
-    for N in (1, 32, 128)
-    for precision in ("fp32", "fp32-tile", "tf32", "fp16", "half")
-    for layout in ("nchw", "nhwc")
-    for request in [Request(conv, N, precision, layout)]
-}
-
 
 def test_every_entry_is_a_rung_that_takes_the_layer():
+    layers = {
+        measured.name_of(request): request
+        for name in ("alexnet", "resnet50", "vgg16", "convnet-benchmarks")
+        for conv in WORKLOADS[name].layers
+        for N in (1, 32, 128)
+        for precision in ("fp32", "fp32-tile", "tf32", "fp16", "half")
+        for layout in ("nchw", "nhwc")
+        for request in [Request(conv, N, precision, layout)]
+    }
     entries = measured.table()[H200.name]
-    assert set(entries) <= set(LAYERS)
+    assert set(entries) <= set(layers)
     for name in entries:
-        request = LAYERS[name]
+        request = layers[name]
         best = measured.fastest(H200, request)
         assert best and best.rung.layout == request.layout, name
         assert not best.rung.refuses(Problem(request.conv, request.N, best.constants, H200))
