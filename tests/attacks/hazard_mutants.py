@@ -56,7 +56,7 @@ USUAL = Conv(C=64, H=13, W=13, M=40, R=3, S=3)
 CASES: dict[str, tuple[tuple[Conv, int, dict[str, int]], ...]] = {
     "igemm-stream-k": ((Conv(C=16, H=13, W=13, M=40, R=3, S=3), 7, {}),),
     "mma-tf32": ((USUAL, 2, {"CHANNELS": 16}), (Conv(C=64, H=13, W=13, M=40, R=1, S=1), 2, {"CHANNELS": 16})),
-    "mma-half": ((USUAL, 2, {"CHANNELS": 16}),),
+    "mma-half": ((USUAL, 2, {"CHANNELS": 16}), (USUAL, 1, {"CHANNELS": 32, "SPLITS": 2, "CLUSTER": 2})),
     "wgmma-half": ((USUAL, 12, {}),),
     "wgmma-half-split-k": ((USUAL, 12, {}),),
     "wgmma-window-half": ((FEW_CHANNELS, 3, {}),),

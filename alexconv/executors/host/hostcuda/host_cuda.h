@@ -11,7 +11,7 @@
 //     the difference.
 //   - Threads meet at __syncthreads(), __syncwarp(), the *_sync functions and those of hopper.h, nowhere else.  The
 //     threads of a warp are not in lockstep, and a thread that spins on memory hangs: nothing preempts it.  Blocks of a
-//     cooperative launch wait for each other through the functions of residents.h.
+//     cooperative launch wait for each other through the functions of residents.h, those of a cluster through cluster.h.
 //   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
 //   - `__shared__` is local to functions.  A `__constant__` array can be written through HostModule.symbol.
