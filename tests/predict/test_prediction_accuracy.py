@@ -20,8 +20,10 @@ H200 = gpu.load("h200")
 
 def quick(point) -> bool:
     """Whether the model is done with a point within about a second, and its tile is not between others of a sweep."""
-    swept = point["constants"].get("TILE", 0) not in (0, 8, 16, 32)
-    return not swept and (point["N"] == 1 or RUNGS[point["rung"]].family == "mma" or point["workload"] != "alexnet")
+    swept = point["constants"].get("TILE", 0) not in (0, 8, 16, 20, 32)
+    return not swept and (
+        point["N"] == 1 or RUNGS[point["rung"]].family in ("mma", "gemm") or point["workload"] != "alexnet"
+    )
 
 
 POINTS = [entry for entry in stored_code.stored()["points"] if quick(entry["point"])]
