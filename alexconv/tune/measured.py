@@ -54,7 +54,10 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def fastest(device: Device, request: Request) -> Fastest | None:
-    """The table's entry for the device's name, if present rungs can use it, else None."""
+    """The table's entry for the device's name, if present rungs can use it, else None.
+
+    Constants that it lacks, added since, have their defaults.
+    """
     conv, N = request.conv, request.N
     entry = table().get(device.name, {}).get(name_of(request))
     rung = ALL_DIRECTIONS.named.get(entry["rung"]) if entry else None
@@ -62,7 +65,7 @@ def fastest(device: Device, request: Request) -> Fastest | None:
         entry is None
         or rung is None
         or rung.unsuited(device.capability)
-        or set(entry["constants"]) != {constant.name for constant in rung.constants}
+        or not entry["constants"].keys() <= {constant.name for constant in rung.constants}
     ):
         return None
     values = rung.resolve(conv, entry["constants"], N, device)
