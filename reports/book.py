@@ -121,7 +121,11 @@ class Sources:
             point = record["point"]
             if record["status"] == "ok" and point["N"] == N:
                 rung, conv = RUNGS.get(point["rung"]), WORKLOADS[point["workload"]].layer(point["layer"])
-                if point["workload"] == "alexnet" and rung and point["constants"] == rung.resolve(conv, {}, N):
+                if (
+                    point["workload"] == "alexnet"
+                    and rung
+                    and rung.recorded(point["constants"]) == rung.resolve(conv, {}, N)
+                ):
                     times[point["rung"], point["layer"]] = float(record["ms"])
         return times
 
