@@ -55,6 +55,7 @@ class Constant:
     matters: Callable[[Problem], bool] = lambda p: True  # false where every value gives the same kernel
     ceiling: Callable[[Problem], int] | None = None  # up to which the planner may raise it to save scratch memory
     least: int = 1
+    before: int | None = None  # the value that gives the kernel of records which lack it, made before the rung had it
 
     @property
     def allowed(self) -> str:
@@ -229,6 +230,11 @@ class Rung:
                 raise ValueError(f"{constant.name} of {self.name} is {constant.allowed}, not {value}")
             values[constant.name] = value if constant.matters(problem) else constant.default(problem)
         return values
+
+    def recorded(self, constants: Constants) -> dict[str, int]:
+        """A record's constants, with those that the rung has got since."""
+        later = {constant.name: constant.before for constant in self.constants if constant.before is not None}
+        return {**later, **constants}
 
     def shape_of(self, array: str, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """An array of the layer in the rung's layout, by its name."""

@@ -22,7 +22,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.precisions import PRECISIONS
-from alexconv.records.labels import changed_in, changed_today
+from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster
 from alexconv.records.store import DIRECTION, Record, read
 from alexconv.reports import wholes
@@ -120,7 +120,12 @@ class Sources:
         for record in self._headers(PREDICTED, "prediction"):
             point = record["point"]
             if record["status"] == "ok" and point["N"] == N:
-                if point["workload"] == "alexnet" and point["rung"] in RUNGS and not changed_today(point):
+                rung, conv = RUNGS.get(point["rung"]), WORKLOADS[point["workload"]].layer(point["layer"])
+                if (
+                    point["workload"] == "alexnet"
+                    and rung
+                    and rung.recorded(point["constants"]) == rung.resolve(conv, {}, N)
+                ):
                     times[point["rung"], point["layer"]] = float(record["ms"])
         return times
 

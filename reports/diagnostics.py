@@ -285,6 +285,8 @@ def memory(measurements: Measurements) -> Table:
         if point.rung and {"THREAD_OUTPUTS", "COALESCED"} <= set(constants):
             predicted = mapping.sectors_per_store(point.conv, constants, point.itemsize)
         scratch = None
+        if point.rung:
+            constants = point.rung.recorded(constants)
         if point.rung and point.rung.scratch and {constant.name for constant in point.rung.constants} <= set(constants):
             images = point.record.get("images_per_piece") or point.N
             scratch = BoundRung(point.rung, point.conv, constants).scratch_bytes(images) / MEBIBYTE

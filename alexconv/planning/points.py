@@ -140,13 +140,12 @@ class Point(_OfBatch):
 
     @classmethod
     def from_axes(cls, axes: Mapping[str, Any], ladder: Ladder = ALL_DIRECTIONS) -> "Point":
-        """The point of a record whose rung is of the ladder; constants added since its time have their defaults."""
+        """The point of a record whose rung is of the ladder."""
         workload, number = WORKLOADS[axes["workload"]], axes["layer"]
         (batch,) = batches_of(workload, [number], [axes["N"]], [axes.get(DATA, UNIFORM)])
         batch = batch.toward(axes.get(DIRECTION, FORWARD))
         rung = ladder.named[axes["rung"]]
-        constants = {**rung.resolve(batch.conv, axes["constants"], batch.N), **axes["constants"]}
-        return cls(batch, rung, axes["transfer"], constants)
+        return cls(batch, rung, axes["transfer"], rung.recorded(axes["constants"]))
 
     def bound(self, device: Device) -> BoundRung:
         """The rung with the point's shape and constants, on a device."""

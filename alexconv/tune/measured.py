@@ -61,12 +61,10 @@ def fastest(device: Device, request: Request) -> Fastest | None:
     conv, N = request.conv, request.N
     entry = table().get(device.name, {}).get(name_of(request))
     rung = ALL_DIRECTIONS.named.get(entry["rung"]) if entry else None
-    if (
-        entry is None
-        or rung is None
-        or rung.unsuited(device.capability)
-        or not entry["constants"].keys() <= {constant.name for constant in rung.constants}
-    ):
+    if entry is None or rung is None or rung.unsuited(device.capability):
         return None
-    values = rung.resolve(conv, entry["constants"], N, device)
+    constants = rung.recorded(entry["constants"])
+    if constants.keys() != {constant.name for constant in rung.constants}:
+        return None
+    values = rung.resolve(conv, constants, N, device)
     return None if rung.refuses(Problem(conv, N, values, device)) else Fastest(rung, values, entry["us"])

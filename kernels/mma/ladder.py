@@ -346,6 +346,7 @@ class Tile:
                 "blocks of a cluster, which add through its shared memory: all split-K slices of a tile, or 1",
                 lambda p: 1,
                 choices=(1, 2, 4, 8),
+                before=1,
             ),
         )
 

@@ -136,3 +136,11 @@ def test_a_block_alone_has_no_hazard_and_a_missing_wait_is_one(tmp_path: Path, n
         run = watch_rung(HostRuntime(build=BUILD), bound, inputs, Schedule("latest"))
         assert run.failure is None
         assert {hazard.missing for hazard in run.hazards} == missing
+
+
+def test_records_from_before_clusters_are_of_rungs_without():
+    rung = SPLIT[0]
+    constants = rung.resolve(DEEP, {})
+    assert constants.pop("CLUSTER") == 1
+    assert rung.recorded(constants) == rung.resolve(DEEP, {})
+    assert rung.recorded({**constants, "CLUSTER": 4})["CLUSTER"] == 4
