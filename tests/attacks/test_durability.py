@@ -15,6 +15,7 @@ from time import monotonic
 import numpy as np
 import pytest
 from attack_size import drawing, keep, shares
+from caches import with_runtime
 from report_records import record
 
 from alexconv.compiling.compiled import compiled
@@ -136,10 +137,11 @@ def search(out: Path, **environment: str) -> "subprocess.Popen[bytes]":
 
 
 @pytest.fixture(scope="module")
-def search_seconds(tmp_path_factory: pytest.TempPathFactory) -> float:
+def search_seconds(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> float:
     """How long the search takes."""
     folder = tmp_path_factory.mktemp("search")
-    return wall_seconds(lambda: search(folder / "records.jsonl", **{CACHE_VARIABLE: str(folder / "cache")}))
+    cache = with_runtime(folder / "cache", shared_cache)
+    return wall_seconds(lambda: search(folder / "records.jsonl", **{CACHE_VARIABLE: str(cache)}))
 
 
 @shares(3)
