@@ -15,6 +15,7 @@ from alexconv.kernels import dynamic
 from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung, defines
+from alexconv.paths import CACHE_VARIABLE
 from alexconv.shapes import WORKLOADS, Conv
 
 CAPABILITIES = {"80": (8, 0), "90a": (9, 0), "100": (10, 0)}
@@ -35,9 +36,16 @@ pytestmark = pytest.mark.skipif(not have_nvcc(), reason="no nvcc on this machine
 
 
 @pytest.fixture(autouse=True)
-def without_special_functions(monkeypatch):
-    """Keeps C++17's special functions, a quarter of a small kernel's compilation, out of libstdc++'s headers."""
-    monkeypatch.setenv("NVCC_APPEND_FLAGS", f"{os.environ.get('NVCC_APPEND_FLAGS', '')} -D_GLIBCXX_BITS_SPECFUN_H=1")
+def quickly(monkeypatch, shared_cache):
+    """Less optimized, without C++17's special functions, in a cache of its own: these flags are in no cubin's key.
+
+    What nvcc refuses depends on neither: syntax, types and assertions are the front end's, and ptxas checks operands,
+    target and shared memory at every level.
+    """
+    flags = "-D_GLIBCXX_BITS_SPECFUN_H=1 -Xcicc -O1 -Xptxas -O1"
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", f"{os.environ.get('NVCC_APPEND_FLAGS', '')} {flags}")
+    (folder := shared_cache / "quickly").mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder))
 
 
 def layers_taken(rung: Rung) -> list[Conv]:
