@@ -29,11 +29,12 @@ SMALL = Conv(C=6, H=9, W=8, M=20, R=3, S=2)
 
 @pytest.mark.parametrize("name", gpu.names())
 def test_a_gpu_s_shared_memory_holds_the_mma_rungs_default_tiles(name):
-    """Each network's layers in turn with each rung, and with another on the next GPU: pairs, not all products."""
-    device, first = gpu.load(name).device, gpu.names().index(name)
+    """Each layer with each rung; of GPUs with equal shared memory, each with half of the rungs, in turn."""
+    device = gpu.load(name).device
+    equal = [other for other in gpu.names() if gpu.load(other).device.shared_per_block == device.shared_per_block]
     layers = dict.fromkeys(conv for network in NETWORKS for conv in WORKLOADS[network].layers)
-    for place, conv in enumerate(layers, first):
-        for rung in (RUNGS[MMA[place % 4]], RUNGS[MMA[(place + 2) % 4]]):
+    for place, conv in enumerate(layers, equal.index(name)):
+        for rung in map(RUNGS.__getitem__, MMA[place % 2 :: 2] if len(equal) > 1 else MMA):
             problem = Problem(conv, 1, rung.resolve(conv, {}, 1, device), device)
             assert rung.refuses(problem) is None, f"{rung.name}, {conv}"
 
