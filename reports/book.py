@@ -22,6 +22,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.precisions import PRECISIONS
+from alexconv.records.compressed import files_in
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster
 from alexconv.records.store import DIRECTION, Record, read
@@ -43,7 +44,7 @@ TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 EXERCISES = "book/exercises.json.xz"
 GRADIENTS = "gradients/*.jsonl"
-WHOLE, PERSISTENT = "h100-networks-whole.jsonl", "h100-4-networks-whole.jsonl"
+WHOLE = "h200-networks-whole.jsonl"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -241,7 +242,7 @@ class Sources:
     @cached_property
     def _gradients(self) -> dict[tuple[str, str, int], Record]:
         """Records of gradients, by direction, rung and layer, of rungs with their default constants."""
-        records = read(sorted(self._results.glob(GRADIENTS))).latest()
+        records = read(files_in(self._results, GRADIENTS)).latest()
         return {
             (record["point"][DIRECTION], record["point"]["rung"], record["point"]["layer"]): record
             for record in records
@@ -264,7 +265,7 @@ class Sources:
 
     def gradient_card(self) -> str:
         """The GPU of the records of gradients."""
-        headers = read(sorted(self._results.glob(GRADIENTS))).headers.values()
+        headers = read(files_in(self._results, GRADIENTS)).headers.values()
         return " and ".join(dict.fromkeys(header["name"] for header in headers if header["type"] == "device"))
 
     def gradients(self, direction: str, rungs: Sequence[str], layers: Sequence[int]) -> str:
@@ -291,13 +292,11 @@ class Sources:
         times = ["wrong" if ms is None else figures(ms) for ms in fastest]
         return "\n".join([*lines, f"| cuDNN, fp32 | {' | '.join(times)} | | |"])
 
-    def _schedules(self, file: str) -> dict[str, wholes.Timed]:
-        return wholes.schedules_of(wholes.networks_in([self._results / file])[0], wholes.ONE)
-
-    def schedules(self, *names: str, file: str = WHOLE) -> str:
+    def schedules(self, *names: str) -> str:
         """A table of schedules, each against the one before it, for one image."""
         lines = ["| schedule | predicted, µs | measured, µs | gain |", "|---|---:|---:|---|"]
-        timed = self._schedules(file)
+        networks, _ = wholes.networks_in([self._results / WHOLE])
+        timed = wholes.schedules_of(networks, wholes.ONE)
         for before, name in zip((None, *names), names, strict=False):
             gain = faster(timed[before].latency / timed[name].latency) if before else "–"
             cells = f"`{name}`", f"{timed[name].predicted:.0f}", figures(timed[name].latency), gain
@@ -417,7 +416,6 @@ def environment(sources: Sources) -> Environment:
     jinja.globals |= {name: getattr(sources, name) for name in CALLED}
     conv = WORKLOADS["alexnet"].layer(LAYER)
     jinja.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N), "tile_count": tile_count}
-    jinja.globals |= {"PERSISTENT": PERSISTENT}
     jinja.filters |= {"figures": figures}
     return jinja
 

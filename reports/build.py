@@ -54,8 +54,9 @@ from alexconv.reports.page import csv_text, draw_all
 from alexconv.reports.page import write as write_site
 from alexconv.reports.site import FIGURES, TABLES, Report, report_of
 
-GRADIENTS_MORE = "gradients/others/h100.jsonl"  # other batch sizes and constants
-GRADIENTS_CLUSTERS = "gradients/others/h100-clusters.jsonl"  # wgrad with clusters and without
+GRADIENTS_MORE = "gradients/others/h200.jsonl"  # other batch sizes and constants
+GRADIENTS_CLUSTERS = "gradients/others/h200-clusters.jsonl"  # wgrad with clusters and without
+GRADIENTS_AGAIN = "gradients/others/h200-bits.jsonl"  # on another card
 CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 SOURCES = Path("..", "..", "kernels")  # from the report
@@ -97,15 +98,17 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         **of_files(revisions.parts, "compare/*.jsonl")(results),
         **of_files(lambda files: losses.scheduled_parts(*files), "h100/stream-k.jsonl")(results),
     },
-    "docs/frontier-small-batch.md": of_files(
-        losses.launch_parts, "h100/together-before.jsonl", "h100/together-trial.jsonl"
-    ),
+    "docs/frontier-small-batch.md": lambda results: {
+        **of_files(losses.launch_parts, "h100/together-before.jsonl", "h100/together-trial.jsonl")(results),
+        "split-k-clusters": gradients.clusters(read(files_in(results, "clusters/*.jsonl")).latest()),
+    },
     "docs/gradients.md": lambda results: {
         **gradients.parts(
             files_in(results, "gradients/*.jsonl"),
-            files_in(results, "h100/main-job.jsonl"),
+            files_in(results, "h200-main-job.jsonl"),
             [results / GRADIENTS_MORE],
             [results / GRADIENTS_CLUSTERS],
+            [results / GRADIENTS_AGAIN],
         ),
         **training.parts(files_in(results, "training/*.jsonl")),
     },

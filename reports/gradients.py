@@ -48,6 +48,12 @@ IDEAS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         DGRAD: ("dgrad-mma-split", "dgrad-wgmma-split"),
     },
 }
+# Wanted: a direction's kernel time over the fastest right one of cuDNN, by class and layers.
+GOALS: Sequence[tuple[str, str, Sequence[int], float]] = (
+    *((DGRAD, precision, LAYERS[1:], goal) for precision, goal in (("fp32", 0.22), ("tf32", 0.50), ("fp16", 0.80))),
+    *((WGRAD, precision, LAYERS, goal) for precision, goal in (("fp32", 0.45), ("tf32", 0.45), ("fp16", 0.55))),
+    (WGRAD, "fp16", LAYERS[1:], 0.85),
+)
 REFUSED = ("direction", "cuDNN", "layer", "error over norms", "tolerance", "its kernels")
 KERNELS = ("winograd", "fft")  # words in the names of an engine's kernels, which say how it computes
 
@@ -106,6 +112,28 @@ def table(records: Sequence[Record], direction: str) -> str:
     return "\n".join(markdown_table(columns, list(rows(records, direction))))
 
 
+def goals(records: Sequence[Record]) -> str:
+    """A row for each goal: the fastest rungs' times over cuDNN's fastest right ones, where each layer has one."""
+
+    def fastest(direction: str, precision: str, layer: int, *, ours: bool) -> float | None:
+        times = [
+            median_of(record, "kernel")
+            for name, layers in of_direction(records, direction).items()
+            for record in [layers.get(layer)]
+            if record and record["point"]["precision"] == precision and (name in ALL_DIRECTIONS.named) == ours
+        ]
+        return min((ms for ms in times if ms is not None), default=None)
+
+    lines = []
+    for direction, precision, layers, goal in GOALS:
+        sides = [[fastest(direction, precision, layer, ours=ours) for layer in layers] for ours in (True, False)]
+        own, other = map(summed, sides)
+        wrong = ", ".join(str(layer) for layer, ms in zip(layers, sides[1], strict=True) if ms is None)
+        ratio = f"{own / other:.2f}" if own and other else f"cuDNN is wrong on {wrong}"
+        lines.append((direction, precision, f"{layers[0]}-{layers[-1]}", f"{goal:.2f}", ratio))
+    return "\n".join(markdown_table(("direction", "class", "layers", "wanted over cuDNN", "measured"), lines))
+
+
 def refused(records: Sequence[Record]) -> str:
     """Peers whose gradients are beyond the tolerance of their class, with the engine that cuDNN found the fastest."""
     lines = []
@@ -149,21 +177,21 @@ def others(records: Sequence[Record]) -> str:
 
 
 def clusters(records: Sequence[Record]) -> str:
-    """Kernel times in ms without clusters and with clusters of two, by rung, batch size and layer."""
-    sizes = 1, 2
-    by_kind: dict[tuple[str, int], dict[tuple[int, int], Record]] = {}
+    """Kernel times in ms without clusters and with them, by rung, batch size and layer."""
+    by_kind: dict[tuple[str, int], dict[tuple[int, bool], Record]] = {}
     for record in records:
         point = record["point"]
-        if point["workload"] == "alexnet":
+        if point["workload"] == "alexnet" and record["status"] == "ok":
             of_kind = by_kind.setdefault((point["rung"], point["N"]), {})
-            of_kind[point["layer"], point["constants"]["CLUSTER"]] = record
+            of_kind[point["layer"], point["constants"]["CLUSTER"] > 1] = record
+    both = {kind: of_kind for kind, of_kind in by_kind.items() if any(clustered for _, clustered in of_kind)}
     lines = [
         (
             f"`{rung}`",
             str(N),
-            *(" / ".join(str(cell(of_kind.get((layer, size)))) for size in sizes) for layer in LAYERS),
+            *(" / ".join(str(cell(of_kind.get((layer, size)))) for size in (False, True)) for layer in LAYERS),
         )
-        for (rung, N), of_kind in sorted(by_kind.items())
+        for (rung, N), of_kind in sorted(both.items())
     ]
     return "\n".join(markdown_table(("rung", "N", *(f"layer {n}" for n in LAYERS)), lines))
 
@@ -212,6 +240,7 @@ def parts(
     return {
         "gradients-where": where(records),
         **tables,
+        "goals": goals(latest),
         "refused": refused(latest),
         "pays": pays([*latest, *of_forward]),
         **({"others": others(read(more).latest())} if more else {}),

@@ -183,14 +183,15 @@ def millijoules(record: Record) -> float | None:
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's tables: what is compared was measured on one card, in one file, except where a table names cards."""
+    """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards."""
     blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-timeline": [], "whole-peers": []}
 
     def add(name: str, columns: Sequence[str], rows: Iterable[tuple[Cell, ...]], origin: str) -> None:
         if table := list(rows):
             blocks[name] += ["\n".join([*markdown_table(columns, table), "", origin])]
 
-    for file in files:
+    if files:
+        file = max(files, key=lambda file: len(schedules_of(networks_in([file])[0], ONE)))
         networks, records = networks_in([file])
         origin = source(records, networks, [file])
         add("whole-schedules", SCHEDULE_COLUMNS, schedule_rows(networks), origin)

@@ -22,7 +22,7 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again and bits (on another card), cluster (two GPUs), host (no GPU), tune_10000, patched_more,
+# again.  Not in the parts: again and bits (on another card), split_k, cluster (two GPUs), host (no GPU), tune_10000, patched_more,
 # sanitizers, frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
@@ -49,7 +49,7 @@ declare -A parts=(
     [short]="short_ladder short_frontier short_library"
 )
 default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10 part-11"
-others="references counters lenet_counters hard accuracy ${parts[short]} again bits cluster host tune_10000"
+others="references counters lenet_counters hard accuracy ${parts[short]} again bits split_k cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
 stages=""
@@ -256,6 +256,11 @@ bits() {  # gradients on another card: the same bits as on the first
     stage "$file" --layers 1,3 --N 128 --rungs wgrad-direct,wgrad-partial,wgrad-shared,wgrad-matmul "${timed[@]}"
 }
 
+split_k() {  # split-K through global memory and in clusters, one image
+    stage "clusters/$name-split-k" --layers 3-5 --N 1 --rungs mma-half,mma-tf32,mma-scaled,mma-split --set CLUSTER=1,2,4 \
+        --no-baseline --seconds 0.05
+}
+
 training() {  # convolutions of a step through the library and by cuDNN, and networks that train
     local bench=("$here/scripts/measure/library_bench.py" --parts training) what
     whole "training/$name-alexnet" "training: not finished" "${bench[@]}" --seconds 200 --workload alexnet \
@@ -282,13 +287,15 @@ whole_networks() {  # schedules of networks and torch's and cuDNN's, with energy
         --peers cudnn-nchw,cudnn-nhwc "${timed[@]}"
     stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 8,32,1024 --verbose \
         --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp32,tf32 --schedule dependent --N 1,32,128 --verbose \
+    stage "$file" --network alexnet-torchvision --precision fp32,tf32 --schedule dependent --N 1,32,128,1024 --verbose \
         --peers "$torch" "${timed[@]}"
     stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp16 --schedule dependent --N 1,32,128 --verbose \
         --peers "$torch" "${timed[@]}"
+    stage "$file" --network alexnet-2012 --precision fp32,tf32 --schedule dependent --N 1,32,128 --verbose \
+        --peers "$torch" "${timed[@]}"
     stage "$file" --network alexnet-2012 --precision fp16 --schedule epilogue --N 1,32,128 --verbose "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 1 --peers torch-compile \
-        "${timed[@]}"
+    stage "$file" --network alexnet-torchvision --precision fp16,tf32,fp32 --schedule dependent --N 1 --verbose \
+        --peers torch-compile "${timed[@]}"
     stage "$file-checks" --network alexnet-2012 --precision fp32,tf32,fp16 --N 1,32 --verify-only
 }
 

@@ -17,7 +17,7 @@ from alexconv.shapes import WORKLOADS
 
 H100 = Path("h100", "main-job.jsonl")
 SECOND = "h100/blind.jsonl"  # points that were not measured on an H100 before they were predicted
-NETWORKS = "h100-networks.jsonl", "h100*-networks-whole.jsonl"  # predictions made after these measurements
+NETWORKS = "h100-networks.jsonl", "h100/networks-whole-*.jsonl"  # predictions made after these measurements
 BLIND_NETWORKS = "h100-networks-blind.jsonl", "h100/networks-blind.jsonl"  # and before these
 WHOLE = "whole network"
 SUMMED = "whole network from its measured stages"  # and the predicted gaps

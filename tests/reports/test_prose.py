@@ -214,7 +214,13 @@ def small_batch() -> dict[str, list[float]]:
         outcomes = [point for rung in rungs for point in points("h200-frontier.jsonl", rung=rung, N=1)]
         return span([point["error"]["scaled"] for point in outcomes if point["status"] == "ok"])
 
+    def gained(layer: int) -> float:
+        pair = [point.get("samples") for point in points("clusters/h200-split-k.jsonl", rung="mma-split", layer=layer)]
+        alone, clustered = (1e3 * summarize(samples["kernel"]).median for samples in pair if samples)
+        return alone - clustered
+
     return {
+        "Clusters of two gain # µs and # µs": [gained(3), gained(4)],
         "`mma-split` # to #, where": errors("mma-split"),
         "(`direct-register`) has # to #;": errors("direct-register"),
         "`mma-tf32` and `mma-scaled` # to #;": errors("mma-tf32", "mma-scaled"),
@@ -282,10 +288,27 @@ def gradients() -> dict[str, list[float]]:
     def half(layer: int, name: str, **axes: object) -> float:
         return ms("wgrad-wgmma-half", layer, name, direction="wgrad", **axes)
 
+    def of_cluster(precision: str, layer: int, N: int = BATCH) -> float:
+        """Time in clusters over time without, in percent more."""
+        by_size = {
+            point["point"]["constants"]["CLUSTER"]: summarize(point["samples"]["kernel"]).median
+            for point in points("gradients/others/h200-clusters.jsonl", precision=precision, layer=layer, N=N)
+            if point["point"]["rung"] in ("wgrad-wgmma-half", "wgrad-wgmma-scaled")
+        }
+        return 100 * (by_size[2] / by_size[1] - 1)
+
+    classes = "fp16", "tf32"
     before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
 
     return {
         "a warp waited for memory barriers for # cycles for each instruction": [waiting[2]],
+        "they gain # % on layer 2 in fp16 and # % in tf32": [-of_cluster(precision, 2) for precision in classes],
+        "they change at most # %": [
+            max(abs(of_cluster(precision, layer)) for precision in classes for layer in (3, 4, 5))
+        ],
+        "With one image they lose up to # %": [
+            max(of_cluster(precision, layer, 1) for precision in classes for layer in (2, 3, 4, 5))
+        ],
         "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
             half(3, after),
             half(4, after),
@@ -298,31 +321,29 @@ def gradients() -> dict[str, list[float]]:
 def whole_networks() -> dict[str, list[float]]:
     def us(name: str, figure: str = "kernel", network: str = "alexnet-torchvision", **axes: object) -> float:
         wanted = {"network": network, "precision": "fp16", "N": 1, "rungs": "auto", **axes}
-        recorded = lines(f"{name}-networks-whole.jsonl", "network")
+        recorded = lines(f"{name}.jsonl", "network")
         *_, record = (line for line in recorded if wanted.items() <= line["axes"].items())  # the newest
         return 1e3 * summarize(record["samples"][figure]).median
 
-    def apart(schedule: str, N: int, name: str = "h100-4") -> float:
+    def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
-    (begins,) = (line["timeline"] for line in lines("h100-4-networks-whole.jsonl", "network") if "timeline" in line)
+    newest, second = "h200-networks-whole", "h200-2-networks-whole"
+    (begins,) = (line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
     return {
         "took # µs instead of # µs with one image, and # µs instead of # µs with 128": [
             *(apart(schedule, 1) for schedule in ("fused", "epilogue")),
             *(apart(schedule, 128) for schedule in ("fused", "epilogue")),
         ],
-        "takes # µs and # µs without it": [apart("dependent", N, "h100-5") for N in (1, 128)],
-        "so `epilogue` takes # µs and # µs": [apart("epilogue", N, "h100-5") for N in (1, 128)],
-        "`dependent` takes # µs and # µs for 128": [
-            us(name, schedule="dependent", N=128) for name in ("h100", "h100-2")
-        ],
-        "First it took # µs": [us("h100-3", schedule="persistent")],
-        "and took # µs, on another card": [us("h100-4", schedule="persistent")],
-        "the linear layers now take # µs": [begins[8] - begins[5]],
+        "so `epilogue` took # µs and # µs": [apart("epilogue", N, "h100/networks-whole-5") for N in (1, 128)],
+        "`dependent` takes # µs and # µs for 128": [us(name, schedule="dependent", N=128) for name in (newest, second)],
+        "kernels take # µs and # µs": [us(newest, schedule=schedule) for schedule in ("persistent", "dependent")],
+        "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
-        "differs between hosts and runs: # µs, # µs and # µs": sorted(
-            us(name, "latency", schedule="stream") for name in ("h100", "h100-2", "h100-4")
-        ),
+        "these launches took # µs here, and # µs and # µs on hosts": [
+            us(name, "latency", schedule="stream")
+            for name in (newest, "h100/networks-whole-1", "h100/networks-whole-2")
+        ],
     }
 
 
