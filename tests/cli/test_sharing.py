@@ -102,8 +102,8 @@ def test_points_of_another_card_match_by_their_defaults(tmp_path, capsys):
     assert compare.main([str(ours), str(shared)]) == 0
     lines = capsys.readouterr().out.splitlines()
     timed = sum(bool(point.get("samples", {}).get("kernel")) for point in measured.latest())
-    assert lines[-2].startswith("kernel time of B over A, NVIDIA Test 9000 (shared) over NVIDIA H200: 0 FASTER")
-    assert lines[-1] == f"{timed} common points with times; 0 only in A, 0 only in B"
+    assert lines[-3].startswith("kernel time of B over A, NVIDIA Test 9000 (shared) over NVIDIA H200: 0 FASTER")
+    assert lines[-2] == f"{timed} common points with times; 0 only in A, 0 only in B"
     assert not [line for line in lines if "[" in line], "defaults of their card are no changed constants"
 
 

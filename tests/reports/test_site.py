@@ -142,7 +142,7 @@ def test_the_defaults_on_a_rung_s_page_are_those_that_ran(rung: Rung) -> None:
     (shown,) = rung_pages.constants(records, rung)
     defaults = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
     own = [point for point in records.points if point.series.rung == rung.name and point.median("kernel")]
-    ran = {point.layer: point.record["point"]["constants"] for point in own}
+    ran = {point.layer: rung.recorded(point.record["point"]["constants"]) for point in own}
     assert bool(ran) == any(row[f"layer {layer}"] is not None for row in defaults for layer in range(1, 6))
     for row in defaults:
         assert {layer: row[f"layer {layer}"] for layer in ran} == {layer: ran[layer][row["constant"]] for layer in ran}
