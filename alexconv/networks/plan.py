@@ -219,7 +219,7 @@ def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder
     rungs = [rung for rung in ladder if rung.precision in served and rung.dtype == plan.dtype]
     rungs = [rung for rung in rungs if is_linear(stage) or rung.layout == plan.layout]
     candidates = [step.bound, *auto.contenders(executor.device, stage.shape, N, rungs, CONTENDERS)]
-    if is_linear(stage) and N <= FEW_IMAGES:
+    if is_linear(stage) and FEW_IMAGES[plan.dtype] >= N:
         usual = bound_to(STAGES[plan.dtype, plan.layout]["linear"], stage, N, executor)
         candidates += [usual.having({SPLITS.name: splits}) for splits in SPLITS.choices]
     once = {(bound.rung.name, *sorted(bound.constants.items())): bound for bound in candidates}
@@ -264,7 +264,7 @@ def choose(executor: Executor, stage: Stage, point: NetworkPoint, layout: str, l
         named = bound_to(ladder.named[point.rung], stage, N, executor)
         if not (executor.unsuited(named.rung) or named.refusal() or misfit(executor, named, N)):
             return named
-    if linear and (N <= FEW_IMAGES or not executor.measures):
+    if linear and (FEW_IMAGES[PRECISIONS[precision].dtype] >= N or not executor.measures):
         return bound_to(own["linear"], stage, N, executor)
     layouts = auto.layouts_of(precision, ladder) if linear else (layout,)  # one pixel lies the same way in all
     for name in (precision, *PRECISIONS[precision].stricter):

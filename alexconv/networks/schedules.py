@@ -9,7 +9,8 @@ from alexconv.networks.persistent import misfit
 from alexconv.networks.stages import BiasReLU, MaxPooling, PooledProduct, Product, Stage
 from alexconv.shapes import Conv
 
-FEW_IMAGES = 8  # up to which a linear layer's weights, not its products, take the time
+# By type: up to which a linear layer's weights, not its products on CUDA cores, take the time.
+FEW_IMAGES: Mapping[str, int] = MappingProxyType({"float32": 8, "float16": 2})
 
 
 @dataclass(frozen=True)
