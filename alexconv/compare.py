@@ -33,7 +33,16 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
 from alexconv.own.folders import add_own, ladder_of
-from alexconv.records.comparisons import MARGIN, SLOWER, VERDICTS, Comparison, compare, devices_of, timed
+from alexconv.records.comparisons import (
+    MARGIN,
+    SLOWER,
+    VERDICTS,
+    Comparison,
+    bits_compared,
+    compare,
+    devices_of,
+    timed,
+)
 from alexconv.records.faults import fault_of
 from alexconv.records.labels import device_name
 from alexconv.records.statistics import Ratio, faster, faster_between
@@ -61,8 +70,7 @@ def devices(records: Records) -> str:
 
 def bits_of(comparisons: Sequence[Comparison]) -> str:
     """How many points have the same output bits in both files, and which have others."""
-    others = [item.label for item in comparisons if item.same_bits is False]
-    known = sum(item.same_bits is not None for item in comparisons)
+    known, others = bits_compared(comparisons)
     if not known:
         return "bits of outputs: no common point has digests of outputs from the same inputs in both"
     return f"bits of outputs: the same in {known - len(others)} of {known} points" + "".join(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.precisions import PRECISIONS
-from alexconv.records.comparisons import compare, devices_of
+from alexconv.records.comparisons import bits_compared, compare, devices_of
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import DIRECTION, Record, Records, read
@@ -206,12 +206,11 @@ def where(records: Records) -> str:
 
 def bits(records: Records, again: Records) -> str:
     """Of how many gradients the outputs have the same bits on two cards, and of which they have others."""
-    both = [item for item in compare(records, again, "kernel") if item.same_bits is not None]
-    differ = [item.label for item in both if not item.same_bits]
+    both, differ = bits_compared(compare(records, again, "kernel"))
     cards = [header for of in (records, again) for header in devices_of(of)]
     names = " and ".join(f"{header['name']} ({card_of(header)})" for header in cards)
     others = f"; others have {', '.join(differ)}" if differ else ""
-    return f"{len(both) - len(differ)} of {len(both)} gradients have the same bits on {names}{others}."
+    return f"{both - len(differ)} of {both} gradients have the same bits on {names}{others}."
 
 
 def forward_at(record: Record, gradients: Sequence[Record]) -> bool:

@@ -22,8 +22,8 @@
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
-# again.  Not in the parts: again and bits (on another card), split_k, cluster (two GPUs), host (no GPU), tune_10000, patched_more,
-# sanitizers, frontier_sanitizers, more_sanitizers.
+# again.  Not in the parts: again and bits (on another card), split_k, cluster (two GPUs), host (no GPU), tune_10000,
+# patched_more, sanitizers, frontier_sanitizers, more_sanitizers.
 #
 # The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
 # cudnn-frontend, peers also triton, tune optuna, accuracy scikit-learn, counters ncu, and the sanitizers

@@ -72,6 +72,12 @@ def same_bits(before: Record, after: Record) -> bool | None:
     return bool(first["outputs"] == second["outputs"])
 
 
+def bits_compared(comparisons: Sequence[Comparison]) -> tuple[int, list[str]]:
+    """How many points have digests of outputs in both, and the labels of those with other bits."""
+    both = [item for item in comparisons if item.same_bits is not None]
+    return len(both), [item.label for item in both if not item.same_bits]
+
+
 def digested(record: Record) -> bool:
     """Whether a record has digests of its outputs and of the inputs that they are of."""
     audit = record.get("audit")

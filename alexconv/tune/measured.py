@@ -54,10 +54,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def fastest(device: Device, request: Request) -> Fastest | None:
-    """The table's entry for the device's name, if present rungs can use it, else None.
-
-    Constants that it lacks, added since, have their defaults.
-    """
+    """The table's entry for the device's name, if present rungs can use it, else None."""
     conv, N = request.conv, request.N
     entry = table().get(device.name, {}).get(name_of(request))
     rung = ALL_DIRECTIONS.named.get(entry["rung"]) if entry else None
