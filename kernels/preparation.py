@@ -9,10 +9,11 @@ from alexconv.kernels.rung import BATCH, Array, Dims, Launch
 
 PREPARATION_THREADS = 256  # of a block
 FULL_TILE, FULL_DEPTH = 64, 16  # filters and pixels of a block that computes in full range, and taps at a time
+FULL_PITCH = FULL_TILE + 4  # of a tap's filters
 BLOCKS_IN_FULL_RANGE = 4  # for each multiprocessor, at most
 
 FILTER_EXPONENTS = Array("filter_exponents", lambda p: (p.conv.M,))
-FULL_FILTERS = Array("full_filters", lambda p: (p.conv.K, p.conv.M))
+FULL_FILTERS = Array("full_filters", lambda p: (p.conv.M, p.conv.K))
 SCALED_FILTERS = (FILTER_EXPONENTS, FULL_FILTERS)  # prepared arrays of rungs whose filters are scaled
 
 
@@ -37,7 +38,7 @@ def full_range(grid: Callable[[Problem], Dims], *args: str) -> Launch:
     """The launch that recomputes in fp32 what fp16 operands cannot represent."""
 
     def shared_bytes(p: Problem) -> int:
-        return 2 * FULL_DEPTH * FULL_TILE * FLOAT
+        return FULL_DEPTH * (FULL_PITCH + FULL_TILE) * FLOAT
 
     return Launch("compute_full_range", args, grid, flat_block, shared_bytes, pdl=True, stores=True)
 

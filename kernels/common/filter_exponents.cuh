@@ -2,23 +2,23 @@
 //
 // Gives: find_filter_exponents.
 //
-// Block m stores the exponent of filter m, and the filter transposed for full_range.cuh.
+// Block m stores the exponent of filter m, and a copy of the filter for full_range.cuh.
 #pragma once
-#include "padding.cuh"
+#include "filter_tap.cuh"
 #include "range.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
     find_filter_exponents(const float* __restrict__ w,         // [M][GROUP_C][R][S]
                           int* __restrict__ filter_exponents,  // [M]
-                          float* __restrict__ full_filters)    // [GROUP_C * R * S][M]
+                          float* __restrict__ full_filters)    // [M][GROUP_C * R * S]
 {
     SHAPE_CONST int TAPS = GROUP_C * R * S;
     const int m = blockIdx.x;
     unsigned largest = 0;
-#pragma unroll 4
-    for (int tap = threadIdx.x; tap < TAPS; tap += RANGE_THREADS) {
-        const float value = w[(size_t)m * TAPS + tap];
-        full_filters[(size_t)tap * M + m] = value;
+#pragma unroll 8
+    for (int i = threadIdx.x; i < TAPS; i += RANGE_THREADS) {
+        const float value = filter_tap(w, m, i / (R * S), i % (R * S));
+        full_filters[(size_t)m * TAPS + i] = value;
         largest = max(largest, magnitude(value));
     }
     largest = seen_in_block<RANGE_THREADS>({largest, false, false}).largest;

@@ -16,8 +16,9 @@
 
 constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, taps at a time, outputs of a thread
 constexpr int FULL_ACROSS = FULL_TILE / FULL_SIDE, FULL_THREADS = FULL_ACROSS * FULL_ACROSS;
-constexpr int FULL_BYTES = 2 * FULL_DEPTH * FULL_TILE * sizeof(float);  // of shared memory: filters, inputs
-static_assert(FULL_THREADS % FULL_TILE == 0);
+constexpr int FULL_PITCH = FULL_TILE + 4;  // of a tap's filters, which threads write one below the other
+constexpr int FULL_BYTES = FULL_DEPTH * (FULL_PITCH + FULL_TILE) * sizeof(float);  // of shared memory: filters, inputs
+static_assert(FULL_THREADS % FULL_TILE == 0 && FULL_THREADS % FULL_DEPTH == 0);
 
 // Tiles of filters, those of a group after the other's; tiles of pixels.
 SIZE(FULL_GROUP_TILES, (GROUP_M + FULL_TILE - 1) / FULL_TILE); SIZE(FULL_DOWN, GROUPS * FULL_GROUP_TILES);
@@ -36,11 +37,11 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
 {
     SHAPE_CONST int TAPS = GROUP_C * R * S, OUTPUTS = E * F;
     DYNAMIC_SHARED(float4, full_memory);
-    using Taps = float[FULL_DEPTH][FULL_TILE];
-    Taps &of_filters = reinterpret_cast<Taps*>(full_memory)[0], &of_inputs = reinterpret_cast<Taps*>(full_memory)[1];
-    const int own = threadIdx.x % FULL_TILE;  // the filter and the pixel of the tile that this thread loads
+    auto& of_filters = *reinterpret_cast<float(*)[FULL_DEPTH][FULL_PITCH]>(full_memory);
+    auto& of_inputs = *reinterpret_cast<float(*)[FULL_DEPTH][FULL_TILE]>(&of_filters + 1);
+    const int own = threadIdx.x % FULL_TILE, depth = threadIdx.x % FULL_DEPTH;  // a pixel and a tap that this thread loads
     const int end = end_of_group(m), first_channel = (end - GROUP_M) / GROUP_M * GROUP_C;
-    const bool is_filter = m + own < end, is_pixel = pixel + own < OUTPUTS;
+    const bool is_pixel = pixel + own < OUTPUTS;
     const int h = (pixel + own) / F * U, w = (pixel + own) % F * V;
     const int row = threadIdx.x / FULL_ACROSS * FULL_SIDE, column = threadIdx.x % FULL_ACROSS * FULL_SIDE;
     float sums[FULL_SIDE][FULL_SIDE] = {};
@@ -48,8 +49,12 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
 #pragma unroll
         for (int k = threadIdx.x / FULL_TILE; k < FULL_DEPTH; k += FULL_THREADS / FULL_TILE) {
             const int tap = first + k, c = tap / (R * S), r = tap / S % R, s = tap % S;
-            of_filters[k][own] = is_filter && tap < TAPS ? arrays.filter(m + own, c, r, s) : 0;
             of_inputs[k][own] = is_pixel && tap < TAPS ? arrays.input(n, first_channel + c, h + r * DILATION_ROWS, w + s * DILATION_COLUMNS) : 0;
+        }
+#pragma unroll
+        for (int i = threadIdx.x / FULL_DEPTH; i < FULL_TILE; i += FULL_THREADS / FULL_DEPTH) {
+            const int tap = first + depth, c = tap / (R * S), r = tap / S % R, s = tap % S;
+            of_filters[depth][i] = m + i < end && tap < TAPS ? arrays.filter(m + i, c, r, s) : 0;
         }
         __syncthreads();  // the taps' filters and inputs are complete before any thread reads them
 #pragma unroll
@@ -71,7 +76,7 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
 // The study's arrays, and the filters from find_filter_exponents.
 struct StudyArrays {
     const float* x;             // [N][C][H][W]
-    const float* full_filters;  // [GROUP_C * R * S][M]
+    const float* full_filters;  // [M][GROUP_C * R * S]
     float* y;                   // [N][Y_CHANNELS][E][F]
     Addends<float> added;
 
@@ -84,7 +89,7 @@ struct StudyArrays {
 
     __device__ __forceinline__ float filter(int m, int c, int r, int s) const
     {
-        return full_filters[(size_t)((c * R + r) * S + s) * M + m];
+        return full_filters[((size_t)m * GROUP_C + c) * (R * S) + r * S + s];
     }
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const

@@ -1,7 +1,7 @@
 // dgrad-mma-split: the kernel of mma-split on dy, with filters turned and transposed.
 //
 // Technique: dgrad as a convolution of dy with turned filters; split-fp16 emulation of fp32 on tensor cores (mma.sync).
-// Read next: turn_filters.cuh, then mma/mma_split.cu.
+// Read next: turned_filters.cuh, then mma/mma_split.cu.
 // Run: alexconv run --rungs dgrad-mma-split --layers 2
 //
 // Parent: dgrad-direct, whose products are one by one on CUDA cores.  The forward kernel splits operands into hi and lo fp16 terms: fp32's
@@ -10,13 +10,7 @@
 // own padding, with each filter rotated and channels in place of filters.  So all that the forward kernel does for the
 // forward pass it does here.
 //
-// turn_filters: a thread writes one tap, once for a set of filters.  The other kernels are those of the forward rung,
-// compiled for the turned layer, on dy in place of x and dx in place of y.
-#include "turn_filters.cuh"
+// The kernels are those of the forward rung, compiled for the turned layer, on dy in place of x and dx in place of y; those
+// that prepare filters read them turned.
+#include "turned_filters.cuh"
 #include "../mma/mma_split.cu"
-
-extern "C" __global__ void turn_filters(const float* __restrict__ w,  // [C][GROUP_M][R][S]
-                                        float* __restrict__ turned)   // [M][GROUP_C][R][S]
-{
-    turn(w, turned);
-}

@@ -8,16 +8,10 @@
 // Parent: dgrad-phases, whose products are one by one on CUDA cores.  Here the problems of all phases are one, with U x
 // U filters for each channel, that the forward kernel computes on tensor cores: hi and lo fp16 terms, fp32's accuracy.
 //
-// turn_filters: a thread writes one tap, once for a set of filters. interleave: a thread writes values of dx, from
-// their phases' outputs.  The other kernels are those of the forward rung, compiled for the convolution of dy.
-#include "../wgmma/wgmma_split.cu"
+// interleave: a thread writes values of dx, from their phases' outputs.  The other kernels are those of the forward rung,
+// compiled for the convolution of dy; those that prepare filters read them turned.
 #include "phases.cuh"
-
-extern "C" __global__ void turn_filters(const float* __restrict__ w,  // [LAYER_M][LAYER_C][LAYER_R][LAYER_S]
-                                        float* __restrict__ turned)   // [M][C][R][S]
-{
-    turn_phases(w, turned);
-}
+#include "../wgmma/wgmma_split.cu"
 
 extern "C" __global__ void __launch_bounds__(INTERLEAVE_THREADS)
     interleave(const float* __restrict__ phases,  // [N][M][E][F]

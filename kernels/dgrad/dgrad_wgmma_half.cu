@@ -1,7 +1,7 @@
 // dgrad-wgmma-half: the kernel of wgmma-half on dy, with filters turned and transposed.
 //
 // Technique: dgrad as a convolution of dy with turned filters; wgmma on fp16 operands in NHWC, TMA in im2col mode.
-// Read next: turn_filters.cuh, then wgmma/wgmma_half.cu.
+// Read next: turned_filters.cuh, then wgmma/wgmma_half.cu.
 // Run: alexconv run --rungs dgrad-wgmma-half --layers 3
 //
 // Parent: dgrad-direct, whose products are one by one on CUDA cores, in fp32.  The forward kernel has fp16 operands, channels innermost,
@@ -10,13 +10,7 @@
 // own padding, with each filter rotated and channels in place of filters.  So all that the forward kernel does for the
 // forward pass it does here.
 //
-// turn_filters: a thread writes one tap, once for a set of filters.  The other kernels are those of the forward rung,
-// compiled for the turned layer, on dy in place of x and dx in place of y.
-#include "turn_filters.cuh"
+// The kernels are those of the forward rung, compiled for the turned layer, on dy in place of x and dx in place of y; those
+// that prepare filters read them turned.
+#include "turned_filters.cuh"
 #include "../wgmma/wgmma_half.cu"
-
-extern "C" __global__ void turn_filters(const half* __restrict__ w,  // [C][GROUP_M][R][S]
-                                        half* __restrict__ turned)   // [M][GROUP_C][R][S]
-{
-    turn(w, turned);
-}

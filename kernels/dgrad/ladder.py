@@ -82,6 +82,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         direction=DGRAD,
     ),
     dgrad_rung(FORWARD_RUNGS["mma-split"], "dg-mma-2"),
+    dgrad_rung(FORWARD_RUNGS["mma-scaled"], "dg-mma-s"),
     dgrad_rung(FORWARD_RUNGS["mma-half"], "dg-mma-h"),
     dgrad_rung(FORWARD_RUNGS["wgmma-split"], "dg-wgmma-2"),
     dgrad_rung(FORWARD_RUNGS["wgmma-scaled"], "dg-wgmma-s"),

@@ -1,6 +1,6 @@
 // dgrad with a stride by a forward rung's kernels: the phases of the stride as channels of one convolution of dy.
 //
-// Gives: turn_phases, interleave; common/padding.cuh.  The kernels are compiled for that convolution: its C are the
+// Gives: phase_tap (TURNED_TAP of common/filter_tap.cuh), interleave; common/padding.cuh.  The kernels are compiled for that convolution: its C are the
 // filters of dgrad's layer, its M the layer's channels, phase by phase; the layer's own numbers are LAYER_C, ....
 //
 // The rows of x that a stride of U takes apart by their number modulo U, in the padded plane, have taps apart, too:
@@ -22,19 +22,17 @@ constexpr int STRIDE = LAYER_U, PHASES = STRIDE * STRIDE;
 static_assert(M == LAYER_C * PHASES && C == LAYER_M && GROUPS == 1 && U == 1);
 static_assert(R == (LAYER_R + STRIDE - 1) / STRIDE && S == (LAYER_S + STRIDE - 1) / STRIDE);
 
-// A thread writes one tap, once for a set of filters: rotated, and exchanged with channels.
+// A tap of a phase's filter m: rotated, and exchanged with channels.
 template <class Value>
-__device__ __forceinline__ void turn_phases(const Value* __restrict__ w,  // [LAYER_M][LAYER_C][LAYER_R][LAYER_S]
-                                            Value* __restrict__ turned)   // [M][C][R][S]
+__device__ __forceinline__ Value phase_tap(const Value* __restrict__ w,  // [LAYER_M][LAYER_C][LAYER_R][LAYER_S]
+                                           int m, int filter, int tap)
 {
-    const int number = blockIdx.x * blockDim.x + threadIdx.x;
-    if (number >= M * C * R * S) return;
-    const int s = number % S, r = number / S % R, filter = number / (R * S) % C, m = number / (R * S * C);
-    const int c = m % LAYER_C, phase = m / LAYER_C;
+    const int c = m % LAYER_C, phase = m / LAYER_C, r = tap / S, s = tap % S;
     const int row = phase / STRIDE + (R - 1 - r) * STRIDE, column = phase % STRIDE + (S - 1 - s) * STRIDE;
     const bool inside = row < LAYER_R && column < LAYER_S;
-    turned[number] = inside ? w[(((size_t)filter * LAYER_C + c) * LAYER_R + row) * LAYER_S + column] : Value(0);
+    return inside ? w[(((size_t)filter * LAYER_C + c) * LAYER_R + row) * LAYER_S + column] : Value(0);
 }
+#define TURNED_TAP phase_tap
 
 // A gradient at a row and a column of the padded plane, tap by tap.
 template <class Value, class Gradient>
@@ -88,7 +86,5 @@ __device__ __forceinline__ void interleave_phases(const Value* __restrict__ phas
     }
 }
 
-ASSERT_GRID(TURN_FILTERS, (M * C * R * S + LADDER_TURN_FILTERS_THREADS - 1) / LADDER_TURN_FILTERS_THREADS, 1, 1);
-ASSERT_ELEMENTS(TURNED, M * C * R * S);
 ASSERT_ELEMENTS(PHASES, M * E * F);
 ASSERT_BLOCK(INTERLEAVE, INTERLEAVE_THREADS, 1);

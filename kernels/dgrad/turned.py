@@ -1,8 +1,8 @@
 """dgrad by the kernels of the forward direction: a convolution of dy with turned filters.
 
 At stride 1 dx is the forward pass of another layer: its input is dy, with the padding R - 1 - P on each side, and its
-filters are those of the layer, rotated by 180 degrees, with channels and filters exchanged.  A first launch turns the
-filters, once for all images; then everything is the forward rung's.
+filters are those of the layer, rotated by 180 degrees, with channels and filters exchanged.  The launches that prepare
+filters read them turned; then everything is the forward rung's.
 
 With a stride U a row of dx meets every U-th tap only, from its number modulo U on, its *phase*.  So dx is a convolution
 at stride 1 too, with U * U filters for each channel; a last launch puts the phases in their places.
@@ -13,12 +13,11 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
-from alexconv.kernels.preparation import PREPARATION_THREADS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Dims, Launch, Rung
 from alexconv.shapes import CONVOLUTION_FEATURES, DGRAD, FORWARD, Conv
 
-ARRAYS = {"x": "dy", "w": "turned", "y": "dx"}  # of a forward rung's launches, by those of dgrad
+ARRAYS = {"x": "dy", "y": "dx"}  # of a forward rung's launches, by those of dgrad
 
 
 def sides(conv: Conv) -> tuple[int, int, int, int]:
@@ -53,11 +52,6 @@ def untaken(conv: Conv) -> str | None:
     return "takes no padding wider than a filter reaches" if min(sides(conv)) < 0 else None
 
 
-def turn_grid(p: Problem) -> Dims:
-    """A thread for each tap."""
-    return ceil(prod(p.conv.w_shape()) / PREPARATION_THREADS), 1, 1
-
-
 def renamed(launch: Launch, arrays: Mapping[str, str]) -> Launch:
     """A forward rung's launch on other arrays."""
     args, grouped = (tuple(arrays.get(name, name) for name in names) for names in (launch.args, launch.grouped))
@@ -65,18 +59,14 @@ def renamed(launch: Launch, arrays: Mapping[str, str]) -> Launch:
 
 
 def by_forward(forward: Rung, alias: str, name: str, arrays: Mapping[str, str], **more: Any) -> Rung:
-    """A dgrad rung that a forward rung's kernels compute, on dy and filters that a first launch turns."""
+    """A dgrad rung that a forward rung's kernels compute, on dy and filters that their preparation turns."""
     return replace(
         forward,
         name=name,
         alias=alias,
         family="dgrad",
         file=f"dgrad/{name.replace('-', '_')}.cu",
-        prepare=(
-            Launch("turn_filters", ("w", "turned"), turn_grid, flat_block),
-            *(renamed(launch, arrays) for launch in forward.prepare),
-        ),
-        prepared=(Array("turned", lambda p: p.conv.w_shape(), itemsize(forward)), *forward.prepared),
+        prepare=tuple(renamed(launch, arrays) for launch in forward.prepare),
         maps=tuple(
             replace(tensor_map, array=arrays.get(tensor_map.array, tensor_map.array)) for tensor_map in forward.maps
         ),
@@ -92,7 +82,7 @@ def itemsize(rung: Rung) -> int:
 
 
 def dgrad_rung(forward: Rung, alias: str) -> Rung:
-    """The dgrad rung that a forward rung's kernels compute; its file turns the filters."""
+    """The dgrad rung that a forward rung's kernels compute, on turned filters."""
     name = f"dgrad-{forward.name}"
 
     def refuses(p: Problem) -> str | None:

@@ -66,7 +66,7 @@ struct Pixels {
         const int tap = k / OF(Pixels, CHANNEL_WORDS), first = k % OF(Pixels, CHANNEL_WORDS) * 2;
         const auto half = [&](int channel) {
             const int c = k_tile * CHANNELS + channel;
-            return channel < CHANNELS && c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + tap] : __float2half(0);
+            return channel < CHANNELS && c < GROUP_C ? filter_tap(w, m, c, tap) : __float2half(0);
         };
         return pair(half(first), half(first + 1));
     }

@@ -82,7 +82,7 @@ struct Pairs : PlaneOutput {
         const int plane = k / OF(Pairs, PLANE_TAPS), r = k / OF(Pairs, WINDOW) % R, column = k % OF(Pairs, WINDOW);
         const auto tap = [&](int channel, int s) {
             const int c = k_tile * CHANNELS + channel;
-            return channel < CHANNELS && c < GROUP_C && s < S ? w[(((size_t)m * GROUP_C + c) * R + r) * S + s] : 0;
+            return channel < CHANNELS && c < GROUP_C && s < S ? filter_tap(w, m, c, r * S + s) : 0;
         };
         return OF(Pairs, COLUMNS) ? make_float2(tap(plane, 2 * column), tap(plane, 2 * column + 1))
                                   : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
@@ -254,7 +254,7 @@ struct Scaled {
 
     static constexpr int THREAD_FACTORS = divide_up(TILE_FILTERS, THREADS);
 
-    const float* full_filters;     // [GROUP_C * R * S][M]
+    const float* full_filters;     // [M][GROUP_C * R * S]
     const int* filter_exponents;  // [M]
     int exponent = USUAL_EXPONENT;
     bool seen = false;                      // a nonzero input
@@ -392,7 +392,7 @@ struct Scaled {
             };
 #pragma unroll
             for (int i = 0; i < THREAD_VECTORS; ++i) {
-                const float filter = full_filters[(size_t)tap * M + filter_of<Layout>(slice, i)];
+                const float filter = full_filters[(size_t)filter_of<Layout>(slice, i) * (GROUP_C * R * S) + tap];
                 sums[i].x += filter * under(windows[i][0]);
                 sums[i].y += filter * under(windows[i][1]);
                 sums[i].z += filter * under(windows[i][2]);

@@ -176,7 +176,7 @@ struct Planes : PlaneOutput {
     static __device__ __forceinline__ float filter(const float* w, int m, int k_tile, int k)  // w [M][GROUP_C][R][S]
     {
         const int c = k_tile * CHANNELS + k / FILTER_TAPS;
-        return c < GROUP_C ? w[((size_t)m * GROUP_C + c) * R * S + k % FILTER_TAPS] : 0;
+        return c < GROUP_C ? filter_tap(w, m, c, k % FILTER_TAPS) : 0;
     }
 
     // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel, and in the padding.

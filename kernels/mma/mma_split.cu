@@ -59,7 +59,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS)
     mma_split(const float* __restrict__ x,              // [N][C][H][W]
               const unsigned* __restrict__ fragments,   // [FILTER_TILES][K_TILES][STEPS][FILTERS]
               const int* __restrict__ filter_exponents,  // [M]
-              const float* __restrict__ full_filters,    // [GROUP_C * R * S][M]
+              const float* __restrict__ full_filters,    // [M][GROUP_C * R * S]
               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
               unsigned* arrived,                        // [tiles][WARPS]
               float* __restrict__ y                     // [N][Y_CHANNELS][PIXELS]

@@ -39,6 +39,7 @@
 #include "../arch/cluster.cuh"
 #include "../arch/dependent_launch.cuh"
 #include "../common/bias.cuh"
+#include "../common/filter_tap.cuh"
 #include "../common/padding.cuh"
 #include "../common/product.cuh"
 

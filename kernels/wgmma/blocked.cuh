@@ -19,6 +19,7 @@
 // fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, and unprepared inputs
 // (GATHER_AS_IT_LIES), with groups too.  Windows and resident filters need whole rows (GATHER_NEVER).
 #pragma once
+#include "../common/filter_tap.cuh"
 #include "../common/range.cuh"
 #include "preparation.cuh"
 #include "products.cuh"
@@ -390,7 +391,7 @@ struct BlockedFilters {
             const int r = blocked_r * SIDE + channel / SIDE % SIDE, s = i / BLOCKED_C * SIDE + channel % SIDE;
             const bool inside = (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C && r < R && s < S;
             __half halves[terms];
-            split<terms>(inside ? float(w[(((size_t)m * GROUP_C + c) * R + r) * S + s]) * power : 0.0f, halves);
+            split<terms>(inside ? float(filter_tap(w, m, c, r * S + s)) * power : 0.0f, halves);
 #pragma unroll
             for (int term = 0; term < terms; ++term)
                 blocked[term][((size_t)m * BLOCKED_R + blocked_r) * RUN + i] = halves[term];

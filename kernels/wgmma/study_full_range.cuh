@@ -8,7 +8,7 @@
 
 extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
-                       const float* __restrict__ full_filters,    // [C * R * S][M]
+                       const float* __restrict__ full_filters,    // [M][C * R * S]
                        const int* __restrict__ exponents,         // [N]
                        const int* __restrict__ filter_exponents,  // [M]
                        float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]

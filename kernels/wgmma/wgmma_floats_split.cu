@@ -32,7 +32,7 @@ struct FilterExponents {
 // The arrays of compute_tile_in_full_range.
 struct FloatArrays {
     const float* x;             // [N][H][W][C]
-    const float* full_filters;  // [GROUP_C * R * S][M]
+    const float* full_filters;  // [M][GROUP_C * R * S]
     float* y;                   // [N][E][F][Y_CHANNELS]
     Addends<float> added;
 
@@ -45,7 +45,7 @@ struct FloatArrays {
 
     __device__ __forceinline__ float filter(int m, int c, int r, int s) const
     {
-        return full_filters[(size_t)((c * R + r) * S + s) * M + m];
+        return full_filters[((size_t)m * GROUP_C + c) * (R * S) + r * S + s];
     }
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 // The last block to finish clears `refused`, and `finished` wraps to zero: both are ready for the next launch.
 extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const float* __restrict__ x,               // [N][H][W][C]
-                       const float* __restrict__ full_filters,    // [C * R * S][M]
+                       const float* __restrict__ full_filters,    // [M][C * R * S]
                        int* refused,                              // [N]
                        const int* __restrict__ filter_exponents,  // [M]
                        unsigned* finished,                        // [1]: blocks, from all ones or gridDim.x - 1

@@ -1,6 +1,6 @@
 """The wgrad rungs on Hopper's tensor cores: dw as a product over the batch's pixels, by stream-K."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import ceil, prod
 
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, beyond_shared, round_up
@@ -26,6 +26,8 @@ THREADS = 256  # of a preparation's block
 TILE_CHANNELS, PLANE_TILE = 64, 64  # of a block that scales floats
 PITCH = TILE_CHANNELS + 2  # of a pixel there
 CHECK_THREADS, CHECKED = 1024, 32  # threads and channels of a block that looks for outliers
+FEW_STAGES = 8  # of a block of the usual tiles: with fewer it spends more time on partial sums than on products
+PASSED_ON = 3e6  # bytes per microsecond of partial sums, through the L2 cache
 LEAST_SHARED = 30  # stages of a block, from which clusters gain, as measured on an H100
 MOST_PADDED = 1.125  # tiles of clusters of two, over those without
 LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tiles have the same number
@@ -33,8 +35,10 @@ MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of th
 RATE = 1780.0  # multiply-adds per cycle of a multiprocessor, of terms, as measured on an H100
 ROW_CYCLES = 4.8  # of a row of a plane that the copy engine gathers in im2col mode, as measured on an H100
 ENDS = {1: 7.0, 2: 14.0}  # microseconds of the parts of tiles at the ends of a block's sequence, by terms
+PRODUCTS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
 STAGES, MOST_STAGES = (2, 3, 4, 5, 6, 7, 8), 4
 UNIT_TAPS = (192, 144, 128, 96, 64, 48, 32)  # n of a wgmma, or of a part of it
+UNITS = (1, 2, 3, 4, 6)
 
 
 def side(conv: Conv, in_place: bool) -> int:
@@ -84,6 +88,54 @@ def aligned_blocks(p: Problem, in_place: bool) -> int:
     return (aligned if aligned >= LEAST_ALIGNED * of_clusters else of_clusters) * p["CLUSTER"]
 
 
+def k_stages(p: Problem) -> int:
+    """Stages of a tile."""
+    return ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"])
+
+
+def stage_cycles(p: Problem, terms: int) -> float:
+    """Cycles of a stage, in which a block multiplies, or waits for rows of x that the copy engine gathers one by one."""
+    rows = terms * p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
+    return p["TILE_PIXELS"] * max(PRODUCTS[terms] * p["TILE_FILTERS"] * tile_taps(p) / RATE, rows * ROW_CYCLES)
+
+
+def usual_tile(p: Problem) -> Problem:
+    """With the largest tiles, which bring the fewest rows."""
+    filters = min((128, 64), key=lambda rows: round_up(p.conv.M, rows))
+    return p.having(TILE_FILTERS=filters, UNITS=MOST_TAPS // p["UNIT_TAPS"], TILE_PIXELS=64, CLUSTER=1)
+
+
+def has_few_stages(p: Problem, in_place: bool) -> bool:
+    """Whether a block has few stages of the usual tiles, as with a single image."""
+    usual = usual_tile(p)
+    return tiles(usual, in_place) * k_stages(usual) < FEW_STAGES * p.device.multiprocessors
+
+
+def cut_time(p: Problem, terms: int, in_place: bool, *, whole: bool) -> float:
+    """Microseconds of the slowest block and of partial sums: with a block for each tile (``whole``), or by stream-K."""
+    count, of_tile, blocks = tiles(p, in_place), k_stages(p), p.device.multiprocessors
+    stages, fragments = (of_tile, count) if whole else (ceil(count * of_tile / blocks), count + blocks)
+    passed = 2 * FLOAT * p["TILE_FILTERS"] * tile_taps(p) * fragments
+    return stages * stage_cycles(p, terms) / CLOCK + passed / PASSED_ON
+
+
+def has_whole_tiles(p: Problem, terms: int, in_place: bool) -> bool:
+    """Whether a block for each tile, which then has one fragment, is quicker; all tiles have to find room at once."""
+    if p["CLUSTER"] > 1 or tiles(p, in_place) > p.device.multiprocessors:
+        return False
+    return cut_time(p, terms, in_place, whole=True) <= cut_time(p, terms, in_place, whole=False)
+
+
+def quickest(cuts: Iterable[Problem], terms: int, in_place: bool) -> Problem:
+    """The cut with the least time; of equal ones the one with more tiles."""
+
+    def time(p: Problem) -> tuple[float, int]:
+        whole = has_whole_tiles(p, terms, in_place)
+        return cut_time(p, terms, in_place, whole=whole), -tiles(p, in_place)
+
+    return min(cuts, key=time)
+
+
 def planes(p: Problem) -> int:
     """Planes of 64 values of a stage, of one term."""
     return p["TILE_FILTERS"] // PLANE_VALUES + p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
@@ -125,7 +177,22 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
     """The constants of a rung whose operands have so many terms."""
 
     def filters(p: Problem) -> int:
-        return min((128, 64), key=lambda rows: round_up(p.conv.M, rows))
+        usual = usual_tile(p.having(UNIT_TAPS=best_unit(in_place)(p)))
+        if not has_few_stages(usual, in_place):
+            return usual["TILE_FILTERS"]
+        cuts = (usual.having(TILE_FILTERS=rows, UNITS=units(usual.having(TILE_FILTERS=rows))) for rows in (64, 128))
+        return quickest(cuts, terms, in_place)["TILE_FILTERS"]
+
+    def units(p: Problem) -> int:
+        most = MOST_TAPS // p["UNIT_TAPS"]
+        if not has_few_stages(p, in_place):
+            return most
+        cuts = (p.having(UNITS=count, TILE_PIXELS=64, CLUSTER=1) for count in UNITS if count <= most)
+        return quickest(cuts, terms, in_place)["UNITS"]
+
+    def grid_blocks(p: Problem) -> int:
+        whole = has_few_stages(p, in_place) and has_whole_tiles(p, terms, in_place)
+        return tiles(p, in_place) if whole else aligned_blocks(p, in_place)
 
     def pixels(p: Problem) -> int:
         two_stages = pipeline_bytes(p.having(TILE_PIXELS=64, STAGES=min(STAGES)), terms)
@@ -139,20 +206,20 @@ def tile_constants(terms: int, in_place: bool) -> tuple[Constant, ...]:
         if terms > 1 or p["TILE_FILTERS"] % (2 * PLANE_VALUES):
             return 1
         alone, paired = (tiles(p.having(CLUSTER=blocks), in_place) for blocks in (1, 2))
-        stages_of_block = alone * ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) / p.device.multiprocessors
+        stages_of_block = alone * k_stages(p) / p.device.multiprocessors
         return 2 if stages_of_block >= LEAST_SHARED and 2 * paired <= MOST_PADDED * alone else 1
 
     return (
         Constant("TILE_FILTERS", "filters of a tile, 64 for each consumer", filters, choices=(64, 128, 192)),
         Constant("UNIT_TAPS", "neighbouring taps of a tile", best_unit(in_place), choices=UNIT_TAPS),
-        Constant("UNITS", "such units of a tile", lambda p: MOST_TAPS // p["UNIT_TAPS"], choices=(1, 2, 3, 4, 6)),
+        Constant("UNITS", "such units of a tile", units, choices=UNITS),
         Constant("TILE_PIXELS", "pixels of a stage, the depth of its product", pixels, choices=(32, 64, 128)),
         Constant("STAGES", "stages of the TMA pipeline", stages, choices=STAGES),
         Constant("CLUSTER", "blocks that share filters of dy, which they bring to each other", cluster, choices=(1, 2)),
         Constant(
             "GRID_BLOCKS",
             "blocks of the grid, which share the tiles' stages",
-            lambda p: aligned_blocks(p, in_place),
+            grid_blocks,
         ),
     )
 
@@ -226,14 +293,13 @@ def reduce_fragments(*args: str) -> Launch:
 def time_of(terms: int, in_place: bool, *scratch: Array) -> Time:
     """The time of a rung whose operands have so many terms, and whose launches pass scratch arrays on.
 
-    A multiprocessor either multiplies all the time or waits for rows of x, which the copy engine gathers one by one.
+    A multiprocessor either multiplies all the time or waits for rows of x.
     """
-    arrays, products = (*scratch, partial(in_place)), {1: 1, 2: 3}[terms]
+    arrays = (*scratch, partial(in_place))
 
     def busy(p: Problem) -> float:
         tile_pixels = tiles(p, in_place) * p["CLUSTER"] * p.N * p.conv.E * p.conv.F
-        rows = terms * p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
-        cycles = max(products * p["TILE_FILTERS"] * tile_taps(p) / RATE, rows * ROW_CYCLES)
+        cycles = stage_cycles(p, terms) / p["TILE_PIXELS"]
         return tile_pixels * cycles / (p.device.multiprocessors * CLOCK)
 
     def passes(p: Problem) -> float:

@@ -70,7 +70,7 @@ def test_an_alexnet_layer_against_the_cached_reference(host, rung):
 @st.composite
 def odd_layers(draw, rung: Rung) -> Conv:
     """A layer with strides up to 4, and of padding, stride pairs, dilation and groups those that a rung takes."""
-    takes, turns = rung.takes, any(array.name == "turned" for array in rung.prepared)
+    takes, turns = rung.takes, rung.direction == DGRAD and bool(rung.prepared)
 
     def drawn(feature: str, most: int, otherwise: int) -> int:
         return draw(st.integers(otherwise, most)) if feature in takes else otherwise
