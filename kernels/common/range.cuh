@@ -72,6 +72,7 @@ __device__ __forceinline__ Seen seen_in_block(Seen mine)
         of_warp[threadIdx.x / lanes] = mine.largest;
         weak_of_warp[threadIdx.x / lanes] = mine.weak;
     }
+    __syncwarp();  // the barrier's reduction takes whole warps, and lane 0 has been elsewhere
     // All warps have written their largest value before any thread reads.
     mine.faint = __syncthreads_or(mine.faint);
 #pragma unroll

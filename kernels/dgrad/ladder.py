@@ -7,6 +7,7 @@ from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
+from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.shapes import CONVOLUTION_FEATURES, DGRAD
 
 THREADS = 256  # of a block whose threads have a value each
@@ -39,7 +40,7 @@ def additions(p: Problem) -> int:
     return p.conv.products(1) // (p.conv.M // p.conv.groups)
 
 
-FORWARD_RUNGS = {rung.name: rung for rung in (*MMA_RUNGS, *WGMMA_RUNGS)}
+FORWARD_RUNGS = {rung.name: rung for rung in (*MMA_RUNGS, *WGMMA_RUNGS, *SPLIT_K_RUNGS)}
 
 DGRAD_RUNGS: tuple[Rung, ...] = (
     Rung(
@@ -87,6 +88,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
     dgrad_rung(FORWARD_RUNGS["wgmma-split"], "dg-wgmma-2"),
     dgrad_rung(FORWARD_RUNGS["wgmma-scaled"], "dg-wgmma-s"),
     dgrad_rung(FORWARD_RUNGS["wgmma-half"], "dg-wgmma-fp16"),
+    dgrad_rung(FORWARD_RUNGS["wgmma-half-whole"], "dg-wgmma-w"),
     phased_rung(FORWARD_RUNGS["wgmma-split"], "dg-p-wgmma-2"),
     phased_rung(FORWARD_RUNGS["wgmma-scaled"], "dg-p-wgmma-s"),
     phased_rung(FORWARD_RUNGS["wgmma-half"], "dg-p-wgmma-fp16"),

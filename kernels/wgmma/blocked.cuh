@@ -384,17 +384,19 @@ struct BlockedFilters {
                                                  __half* const (&blocked)[terms],  // [M][BLOCKED_R][RUN]
                                                  float power)
     {
-        SHAPE_CONST int RUN = BLOCKED_S * BLOCKED_C;
         const int m = blockIdx.y, blocked_r = blockIdx.x;
-        for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
-            const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH - channel_of_product(m);
-            const int r = blocked_r * SIDE + channel / SIDE % SIDE, s = i / BLOCKED_C * SIDE + channel % SIDE;
-            const bool inside = (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C && r < R && s < S;
-            __half halves[terms];
-            split<terms>(inside ? float(filter_tap(w, m, c, r * S + s)) * power : 0.0f, halves);
+        const size_t row = ((size_t)m * BLOCKED_R + blocked_r) * (BLOCKED_S * BLOCKED_C);
+        for (int channel = threadIdx.x; channel < BLOCKED_C; channel += BLOCK_THREADS) {
+            const int c = channel / SPACE_TO_DEPTH - channel_of_product(m), r = blocked_r * SIDE + channel / SIDE % SIDE;
+            const bool inside = (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C && r < R;
+#pragma unroll 8
+            for (int column = 0; column < BLOCKED_S; ++column) {  // neighbours in w
+                const int s = column * SIDE + channel % SIDE;
+                __half halves[terms];
+                split<terms>(inside && s < S ? float(filter_tap(w, m, c, r * S + s)) * power : 0.0f, halves);
 #pragma unroll
-            for (int term = 0; term < terms; ++term)
-                blocked[term][((size_t)m * BLOCKED_R + blocked_r) * RUN + i] = halves[term];
+                for (int term = 0; term < terms; ++term) blocked[term][row + column * BLOCKED_C + channel] = halves[term];
+            }
         }
     }
 };

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from math import ceil, prod
 
-from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, beyond_shared, round_up
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, WARP, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.times import CLOCK, Time, inputs, outputs
@@ -17,7 +17,6 @@ from alexconv.kernels.wgmma.ladder import (
     beyond_map,
     tiles_grid,
 )
-from alexconv.kernels.wgrad.ladder import weights_block
 from alexconv.shapes import WGRAD, Conv
 
 PLANE_VALUES = 64  # filters, or taps, in a row of 128 bytes
@@ -31,6 +30,7 @@ PASSED_ON = 3e6  # bytes per microsecond of partial sums, through the L2 cache
 LEAST_SHARED = 30  # stages of a block, from which clusters gain, as measured on an H100
 MOST_PADDED = 1.125  # tiles of clusters of two, over those without
 LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tiles have the same number
+MOST_REDUCED_THREADS = 512  # of a block of the reduction
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
 RATE = 1780.0  # multiply-adds per cycle of a multiprocessor, of terms, as measured on an H100
 ROW_CYCLES = 4.8  # of a row of a plane that the copy engine gathers in im2col mode, as measured on an H100
@@ -278,13 +278,24 @@ def multiply(terms: int, *maps: str) -> Launch:
     )
 
 
-def reduce_fragments(*args: str) -> Launch:
+def reduced_block(in_place: bool) -> Callable[[Problem], Dims]:
+    """A thread for each weight of a block of the reduction, or for four channels' where these lie side by side."""
+
+    def block(p: Problem) -> Dims:
+        channels = reduced_c(p.conv)
+        together = 4 if side(p.conv, in_place) == 1 and channels % 4 == 0 else 1
+        return min(MOST_REDUCED_THREADS, round_up(channels // together * p.conv.R * p.conv.S, WARP)), 1, 1
+
+    return block
+
+
+def reduce_fragments(in_place: bool, *args: str) -> Launch:
     """The launch that adds the fragments of each weight."""
     return Launch(
         "reduce_fragments",
         ("partial", *args, BATCH),
         lambda p: (ceil(p.conv.C / reduced_c(p.conv)), p.conv.M, 1),
-        weights_block,
+        reduced_block(in_place),
         lambda p: reduced_bytes(p.conv),
         pdl=True,
     )
@@ -424,7 +435,7 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
                 pdl=True,
             ),
             multiply(terms, *input_maps, *gradient_maps),
-            reduce_fragments(*exponents, "x", "dy", "dw"),
+            reduce_fragments(False, *exponents, "x", "dy", "dw"),
         ),
         constants=tile_constants(terms, in_place=False),
         scratch=(*MAGNITUDES, *EXPONENTS, *map(pixels, of_x), *map(gradients, of_dy), partial(in_place=False)),
@@ -481,7 +492,7 @@ def of_halves(name: str, alias: str, idea: str, parent: str, in_place: bool) -> 
         launches=(
             *(() if in_place else (blocks,)),
             multiply(1, "input_map", "gradient_map"),
-            reduce_fragments("dw"),
+            reduce_fragments(in_place, "dw"),
         ),
         constants=tile_constants(1, in_place),
         scratch=(*scratch, partial(in_place)),

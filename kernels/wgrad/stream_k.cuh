@@ -327,7 +327,7 @@ __device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
     const int rank = unit / UNITS % CLUSTER, row = filter % TILE_FILTERS;
     const size_t slot = (size_t)(first + tile) * CLUSTER + rank;
     const float* of_slot = partial + slot * TILE_WEIGHTS + row * TILE_TAPS + column;
-#pragma unroll 8
+#pragma unroll 4
     for (int cluster = first; cluster <= last; ++cluster, of_slot += CLUSTER * TILE_WEIGHTS) {
         const auto of_fragment = *reinterpret_cast<const Floats<SUMMED>*>(of_slot);
 #pragma unroll
@@ -337,11 +337,22 @@ __device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
 
 // The second kernel: block (i, m) computes the weights of the i-th REDUCED_C channels of filter m.  Neighbouring
 // threads add neighbouring channels, REDUCED_TOGETHER each where these lie side by side in fragments; dw has taps
-// innermost, so the block transposes through shared memory. finish(sum, weight, place) gives a weight.
+// innermost, so the block transposes through shared memory.  Finish: load(weight, place) loads what a weight's sum is
+// multiplied by, together with the sums' fragments; finish(sum, loaded, weight) gives the weight.
 constexpr int MOST_REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_C = C < MOST_REDUCED_C ? C : MOST_REDUCED_C;
 constexpr int REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
-constexpr int REDUCED_TOGETHER = SIDE == 1 && REDUCED_C % 4 == 0 ? 4 : 1, REDUCED_PARTS = REDUCED_C / REDUCED_TOGETHER;
+constexpr int REDUCED_TOGETHER = SIDE == 1 && REDUCED_C % 4 == 0 ? 4 : 1;
+constexpr int REDUCED_PARTS = REDUCED_C / REDUCED_TOGETHER * R * S;  // of a block's weights, those of a thread at a time
+constexpr int REDUCED_THREADS = REDUCED_PARTS < 512 ? (REDUCED_PARTS + LANES - 1) / LANES * LANES : 512;
+constexpr int REDUCED_BLOCKS = 1280 / REDUCED_THREADS < 32 ? 1280 / REDUCED_THREADS : 32;  // resident: 48 registers a thread
 static_assert(UNIT_TAPS % 4 == 0 && CHUNK % 4 == 0);
+
+// Sums that are the weights.
+struct AsTheyAre {
+    struct Loaded {};
+    __device__ __forceinline__ Loaded load(const Weight&, const Place&) const { return {}; }
+    __device__ __forceinline__ float finish(float sum, Loaded, const Weight&) const { return sum; }
+};
 
 template <class Value, class Finish>
 __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
@@ -352,21 +363,25 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
     wait_for_primary_launches();  // which write the partial sums
     const Division all(N);
     const int first_c = blockIdx.x * REDUCED_C, m = blockIdx.y, channels = min(REDUCED_C, C - first_c);
-    for (int i = threadIdx.x; i < REDUCED_PARTS * R * S; i += REDUCTION_THREADS) {
-        const int c = i % REDUCED_PARTS * REDUCED_TOGETHER, tap = i / REDUCED_PARTS;
+    for (int i = threadIdx.x; i < REDUCED_PARTS; i += REDUCED_THREADS) {
+        const int c = i * REDUCED_TOGETHER % REDUCED_C, tap = i * REDUCED_TOGETHER / REDUCED_C;
         if (c >= channels) continue;
-        float of_weights[REDUCED_TOGETHER] = {};
-        stream_sums(of_weights, partial, m, Place(Weight(m, first_c + c, tap / S, tap % S)), all);
+        const auto weight = [=](int j) { return Weight(m, first_c + c + j, tap / S, tap % S); };
+        typename Finish::Loaded loaded[REDUCED_TOGETHER];
 #pragma unroll
         for (int j = 0; j < REDUCED_TOGETHER; ++j) {
-            if (c + j >= channels) break;
-            const Weight weight(m, first_c + c + j, tap / S, tap % S);
-            sums[(c + j) * (R * S) + tap] = finish(of_weights[j], weight, Place(weight));
+            const Weight last = weight(min(j, channels - 1 - c));
+            loaded[j] = finish.load(last, Place(last));
         }
+        float of_weights[REDUCED_TOGETHER] = {};
+        stream_sums(of_weights, partial, m, Place(weight(0)), all);
+#pragma unroll
+        for (int j = 0; j < REDUCED_TOGETHER; ++j)
+            if (c + j < channels) sums[(c + j) * (R * S) + tap] = finish.finish(of_weights[j], loaded[j], weight(j));
     }
     __syncthreads();  // all weights of the block are in shared memory
     dw += ((size_t)m * C + first_c) * (R * S);
-    for (int i = threadIdx.x; i < channels * R * S; i += REDUCTION_THREADS) dw[i] = Value(sums[i]);
+    for (int i = threadIdx.x; i < channels * R * S; i += REDUCED_THREADS) dw[i] = Value(sums[i]);
 }
 
 #define ASSERT_INPUT_MAP(MAP)                                                                                     \
@@ -382,6 +397,6 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
     ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);                \
     ASSERT_SHARED_BYTES(MULTIPLY, SHARED_BYTES<terms>);      \
     ASSERT_ELEMENTS(PARTIAL, PARTIAL_ELEMENTS);              \
-    ASSERT_BLOCK(REDUCE_FRAGMENTS, REDUCTION_THREADS, 1);    \
+    ASSERT_BLOCK(REDUCE_FRAGMENTS, REDUCED_THREADS, 1);      \
     ASSERT_GRID(REDUCE_FRAGMENTS, (C + REDUCED_C - 1) / REDUCED_C, M, 1); \
     ASSERT_SHARED_BYTES(REDUCE_FRAGMENTS, REDUCED_BYTES)

@@ -60,12 +60,12 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, 1)
     multiply_stream<1>({{gradient_map}, {input_map}}, partial, N);
 }
 
-extern "C" __global__ void __launch_bounds__(REDUCTION_THREADS)
+extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
     reduce_fragments(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
                      __half* __restrict__ dw,            // [M][C][R][S]
                      long long N)
 {
-    reduce_stream(partial, dw, N, [](float sum, const Weight&, const Place&) { return sum; });
+    reduce_stream(partial, dw, N, AsTheyAre());
 }
 
 ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
