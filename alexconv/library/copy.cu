@@ -4,8 +4,9 @@
 // An array is seen as [images][outer][middle][inner], its axes in the target's order.  Every element of the target is
 // written: along each axis `count` elements after a `border` come from the source, the others are zero.
 //
-// copy_elements: a thread per element of the target.  copy_transposed: for a source that is contiguous along the outer
-// or middle axis, through a tile in shared memory, so that both loads and stores are coalesced.
+// copy_elements: a thread for ELEMENTS of the target, a block's threads apart.  copy_transposed: for a source that is
+// contiguous along the outer or middle axis, through a tile in shared memory, so that both loads and stores are
+// coalesced.
 #if ELEMENT_BYTES == 2
 using Element = unsigned short;
 #else
@@ -14,6 +15,7 @@ using Element = unsigned;
 
 constexpr int ALONG_TILE = 64, INNER_TILE = 32;  // of copy_transposed
 constexpr int LANES = 32, ROWS = 4;              // a block has LANES x ROWS threads
+constexpr int ELEMENTS = 8;                      // of a thread of copy_elements
 
 struct Axis {
     long long extent;       // of the target
@@ -29,13 +31,32 @@ extern "C" __global__ void copy_elements(const Element* __restrict__ source, Ele
                                          Axis outer, Axis middle, Axis inner, long long blocks_of_image)
 {
     const long long n = blockIdx.x / blocks_of_image;
-    const unsigned i = (blockIdx.x % blocks_of_image) * blockDim.x + threadIdx.x;
+    const unsigned i = (blockIdx.x % blocks_of_image) * blockDim.x * ELEMENTS + threadIdx.x;
     const unsigned columns = inner.extent, rows = middle.extent;
-    const unsigned x = i % columns, row = i / columns, y = row % rows, z = row / rows;
-    if (z >= outer.extent) return;
-    const bool inside = outer.has(z) && middle.has(y) && inner.has(x);
-    target[n * images.target_step + z * outer.target_step + y * middle.target_step + x * inner.target_step] =
-        inside ? source[n * images.source_step + outer.from(z) + middle.from(y) + inner.from(x)] : Element(0);
+    unsigned x = i % columns, y = i / columns % rows, z = i / columns / rows;
+    const unsigned right = blockDim.x % columns, down = blockDim.x / columns % rows, further = blockDim.x / columns / rows;
+    source += n * images.source_step;
+    target += n * images.target_step;
+    Element values[ELEMENTS];
+    Element* targets[ELEMENTS];
+#pragma unroll
+    for (int k = 0; k < ELEMENTS; ++k) {
+        const bool inside = outer.has(z) && middle.has(y) && inner.has(x);
+        values[k] = inside ? source[outer.from(z) + middle.from(y) + inner.from(x)] : Element(0);
+        targets[k] = z < outer.extent
+                         ? target + z * outer.target_step + y * middle.target_step + x * inner.target_step
+                         : nullptr;
+        x += right;
+        const unsigned next_row = x >= columns;
+        x -= next_row ? columns : 0;
+        y += down + next_row;
+        const unsigned next_plane = y >= rows;
+        y -= next_plane ? rows : 0;
+        z += further + next_plane;
+    }
+#pragma unroll
+    for (int k = 0; k < ELEMENTS; ++k)
+        if (targets[k]) *targets[k] = values[k];
 }
 
 // `along` is the axis of the source's rows, `inner` that of the target's; `other` is the third.  A thread has all of its

@@ -15,6 +15,7 @@ TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in gen
 LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty
 MOST_GROUPS = 65535  # CUDA's limit on gridDim.y
 ALONG_TILE, INNER_TILE = 64, 32  # of copy_transposed; as in copy.cu
+ELEMENTS = 8  # of a thread of copy_elements
 COPY_BLOCK = 32, 4, 1
 MOST_ACROSS = 32  # neighbouring filters that a block of sum.cu sums
 SUM_BLOCKS = 1024  # wanted, whatever the GPU: the same sums everywhere
@@ -109,7 +110,7 @@ def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Lau
             COPY_BLOCK,
             [axes[name] for name in ("N", other, along, inner)],
         )
-    blocks = ceil(prod(target.shape[1:]) / THREADS)
+    blocks = ceil(prod(target.shape[1:]) / (THREADS * ELEMENTS))
     parameters: list[Struct] = [*(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
     return "copy_elements", (target.shape[0] * blocks, 1, 1), (THREADS, 1, 1), parameters
 

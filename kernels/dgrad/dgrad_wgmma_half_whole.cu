@@ -15,3 +15,5 @@
 // that prepare filters read them turned.
 #include "turned_filters.cuh"
 #include "../wgmma/wgmma_half_whole.cu"
+
+ASSERT_SHARED_BYTES(ORDER_FILTERS, TURNED_BYTES<__half>);

@@ -255,14 +255,9 @@ class Tile:
         return p.conv.groups * ceil(conv.M / filters), k_tiles, words
 
     def fragments_grid(self, p: Problem) -> Dims:
-        """A thread for each word, or for those of the same channels under all taps."""
+        """A thread for each word."""
         tiles, k_tiles, words = self.fragments(p)
-        return ceil(tiles * k_tiles * words // self.tap_steps(p) / PREPARATION_THREADS), 1, 1
-
-    def tap_steps(self, p: Problem) -> int:
-        """Steps of a thread of the preparation: the taps, where fp16 channels of a tap are whole steps."""
-        aligned = self.words is in_fp16 and ceil(p["CHANNELS"] / 2) % MMA_WORDS == 0
-        return p.conv.R * p.conv.S if aligned else 1
+        return ceil(tiles * k_tiles * words / PREPARATION_THREADS), 1, 1
 
     def dynamic(self) -> Dynamic:
         """The builds for every shape, which take K tiles and split-K slices as numbers too."""

@@ -11,14 +11,13 @@
 //
 // A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp
 // TILE_FILTERS / WARPS_DOWN of these filters for some of the steps; a thread four of every 16 x 8 outputs.
-// mma_half_filters: a thread writes one word of each tap, or of one.
+// mma_half_filters: a thread writes one word.
 #include "mma_tile.cuh"
 
 struct Pixels {
     using Value = __half;
     MEMBER_DIVISOR(CHANNEL_WORDS, CHANNEL_WORDS, divide_up(CHANNELS, 2));
     MEMBER_SIZE(WORDS, R * S * OF(Pixels, CHANNEL_WORDS));
-    MEMBER_SIZE(TAP_STEPS, OF(Pixels, CHANNEL_WORDS) % MMA_WORDS == 0 ? R * S : 1);
     MEMBER_FLAG(VECTORS, GROUP_C % 8 == 0 && CHANNELS % 8 == 0);
     MEMBER_FLAG(PAIRS, GROUP_C % 2 == 0 && CHANNELS % 2 == 0);
 
@@ -213,7 +212,7 @@ using Geometry = Sizes<Pixels, Fp16>;
 ASSERT_BLOCK(MMA_HALF, THREADS, 1);
 ASSERT_GRID(MMA_HALF, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MMA_HALF, Geometry::SHARED_BYTES);
-ASSERT_GRID(MMA_HALF_FILTERS, divide_up(Geometry::FRAGMENT_WORDS / Pixels::TAP_STEPS, LADDER_MMA_HALF_FILTERS_THREADS), 1, 1);
+ASSERT_GRID(MMA_HALF_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_HALF_FILTERS_THREADS), 1, 1);
 ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
 ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
 ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);

@@ -42,7 +42,6 @@ struct Pairs : PlaneOutput {
     MEMBER_DIVISOR(PLANE_TAPS, PLANE_TAPS, R * OF(Pairs, WINDOW));
     MEMBER_SIZE(PAIR_PLANES, OF(Pairs, COLUMNS) ? int(CHANNELS) : divide_up(CHANNELS, 2));
     MEMBER_SIZE(WORDS, OF(Pairs, PAIR_PLANES) * R * OF(Pairs, WINDOW));
-    MEMBER_SIZE(TAP_STEPS, 1);
 
     // Words from a pair to the next of its row, whose terms are read together, to the next row and to the next plane.
     static constexpr int NEXT = terms;

@@ -155,7 +155,6 @@ struct Planes : PlaneOutput {
     MEMBER_SIZE(PITCH, SPREAD_PITCH);
     MEMBER_SIZE(PLANE, INPUT_ROWS * OF(Planes, PITCH));
     MEMBER_SIZE(WORDS, CHANNELS * R * S);
-    MEMBER_SIZE(TAP_STEPS, 1);
     MEMBER_SIZE(INPUT_WORDS, CHANNELS * OF(Planes, PLANE));
     MEMBER_SIZE(FLAGS, 0);
     static constexpr int FACTORS = 0;  // of scaled operands

@@ -155,32 +155,29 @@ struct SplitKSlice {
     __device__ __forceinline__ int filter() const { return (filter_tile - group * GROUP_TILES) * TILE_FILTERS; }
 };
 
-// Writes the filters as fragments, zeros beyond the last filter or word of K: make(m, k_tile, k, term).  A thread writes
-// one word, or with TAP_STEPS of a layout the words of the same channels under all taps, which lie side by side in w.
+// Writes the filters as fragments, zeros beyond the last filter or word of K.  A thread writes one word:
+// make(m, k_tile, k, term).
 template <class Layout, class Arithmetic, class Make>
 __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragments, Make make)
 // fragments [FILTER_TILES][K_TILES][STEPS][TILE_FRAGMENTS][TERMS][WARP][LANE_WORDS]
 {
     constexpr int TERMS = Arithmetic::TERMS;
     using Sizes = Sizes<Layout, Arithmetic>;
-    SHAPE_CONST int STEPS = OF(Sizes, STEPS), TAPS = OF(Layout, TAP_STEPS), TAP_STEPS = STEPS / TAPS;
+    SHAPE_CONST int STEPS = OF(Sizes, STEPS);
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
-    if (index >= OF(Sizes, FRAGMENT_WORDS) / TAPS) return;
+    if (index >= OF(Sizes, FRAGMENT_WORDS)) return;
     const int word = index % LANE_WORDS, lane = index / LANE_WORDS % WARP;
-    const int of_step = index % (TILE_FRAGMENTS * TERMS * FRAGMENT), down = of_step / (TERMS * FRAGMENT);
-    const int rest = index / (TILE_FRAGMENTS * TERMS * FRAGMENT), term = of_step / FRAGMENT % TERMS;
-    const int first_step = rest % TAP_STEPS, k_tile = rest / TAP_STEPS % K_TILES;
-    const int filter_tile = rest / (TAP_STEPS * K_TILES);
+    int fragment = index / FRAGMENT;
+    const int term = fragment % TERMS;
+    fragment /= TERMS;
+    const int down = fragment % TILE_FRAGMENTS, step = fragment / TILE_FRAGMENTS % STEPS;
+    const int k_tile = fragment / (TILE_FRAGMENTS * STEPS) % K_TILES;
+    const int filter_tile = fragment / (TILE_FRAGMENTS * STEPS * K_TILES);
     const int group = GROUPS == 1 ? 0 : filter_tile / GROUP_TILES;
     const int first = (filter_tile - group * GROUP_TILES) * TILE_FILTERS;
     const int m = first + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
-    fragments += (filter_tile * K_TILES + k_tile) * STEPS * (TILE_FRAGMENTS * TERMS * FRAGMENT) + of_step;
-#pragma unroll 5
-    for (int step = first_step; step < STEPS; step += TAP_STEPS) {
-        const int k = step * MMA_WORDS + lane % 4 + word / 2 * 4;
-        fragments[step * (TILE_FRAGMENTS * TERMS * FRAGMENT)] =
-            m < GROUP_M && k < OF(Layout, WORDS) ? make(group * GROUP_M + m, k_tile, k, term) : 0;
-    }
+    const int k = step * MMA_WORDS + lane % 4 + word / 2 * 4;
+    fragments[index] = m < GROUP_M && k < OF(Layout, WORDS) ? make(group * GROUP_M + m, k_tile, k, term) : 0;
 }
 
 // A warp's first step; its steps are WARPS_ALONG apart.

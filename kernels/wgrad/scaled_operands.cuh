@@ -295,33 +295,6 @@ __device__ __noinline__ float sum_in_floats(const float* __restrict__ x,   // [N
     return sum;
 }
 
-// Sums divided by the powers of two of a channel and a filter.
-struct Unscaled {
-    const int* __restrict__ input_exponents;     // [BLOCKED_C]
-    const int* __restrict__ gradient_exponents;  // [GRADIENT_C]
-    const float* __restrict__ x;                 // [N][C][H][W]
-    const float* __restrict__ dy;                // [N][M][E][F]
-    long long N;
-
-    struct Loaded {
-        int of_input, of_gradient;  // exponents
-    };
-
-    __device__ __forceinline__ Loaded load(const Weight& weight, const Place& place) const
-    {
-        return {input_exponents[place.channel()], gradient_exponents[weight.m]};
-    }
-
-    __device__ __forceinline__ float finish(float sum, Loaded exponents, const Weight& weight) const
-    {
-        const int of_input = exponents.of_input;
-        if (of_input == NO_EXPONENT || exponents.of_gradient == NO_EXPONENT) return sum_in_floats(x, dy, weight, N);
-        // One power in two halves, the other's between them: no product leaves a float's range unless the weight does.
-        const float first = power_of_two(-of_input / 2), second = power_of_two(-of_input - -of_input / 2);
-        return sum * first * power_of_two(-exponents.of_gradient) * second;
-    }
-};
-
 extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
     reduce_fragments(const float* __restrict__ partial,             // [SLOTS][TILE_FILTERS][TILE_TAPS]
                      const int* __restrict__ input_exponents,       // [BLOCKED_C]
@@ -331,7 +304,13 @@ extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
                      float* __restrict__ dw,                        // [M][C][R][S]
                      long long N)
 {
-    reduce_stream(partial, dw, N, Unscaled{input_exponents, gradient_exponents, x, dy, N});
+    reduce_stream(partial, dw, N, [&](float sum, const Weight& weight, const Place& place) {
+        const int of_input = input_exponents[place.channel()], of_gradient = gradient_exponents[weight.m];
+        if (of_input == NO_EXPONENT || of_gradient == NO_EXPONENT) return sum_in_floats(x, dy, weight, N);
+        // One power in two halves, the other's between them: no product leaves a float's range unless the weight does.
+        const float first = power_of_two(-of_input / 2), second = power_of_two(-of_input - -of_input / 2);
+        return sum * first * power_of_two(-of_gradient) * second;
+    });
 }
 
 ASSERT_BLOCK(PREPARE, BLOCK_THREADS, 1);

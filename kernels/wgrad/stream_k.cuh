@@ -337,8 +337,7 @@ __device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
 
 // The second kernel: block (i, m) computes the weights of the i-th REDUCED_C channels of filter m.  Neighbouring
 // threads add neighbouring channels, REDUCED_TOGETHER each where these lie side by side in fragments; dw has taps
-// innermost, so the block transposes through shared memory.  Finish: load(weight, place) loads what a weight's sum is
-// multiplied by, together with the sums' fragments; finish(sum, loaded, weight) gives the weight.
+// innermost, so the block transposes through shared memory. finish(sum, weight, place) gives a weight.
 constexpr int MOST_REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_C = C < MOST_REDUCED_C ? C : MOST_REDUCED_C;
 constexpr int REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
 constexpr int REDUCED_TOGETHER = SIDE == 1 && REDUCED_C % 4 == 0 ? 4 : 1;
@@ -346,13 +345,6 @@ constexpr int REDUCED_PARTS = REDUCED_C / REDUCED_TOGETHER * R * S;  // of a blo
 constexpr int REDUCED_THREADS = REDUCED_PARTS < 512 ? (REDUCED_PARTS + LANES - 1) / LANES * LANES : 512;
 constexpr int REDUCED_BLOCKS = 1280 / REDUCED_THREADS < 32 ? 1280 / REDUCED_THREADS : 32;  // resident: 48 registers a thread
 static_assert(UNIT_TAPS % 4 == 0 && CHUNK % 4 == 0);
-
-// Sums that are the weights.
-struct AsTheyAre {
-    struct Loaded {};
-    __device__ __forceinline__ Loaded load(const Weight&, const Place&) const { return {}; }
-    __device__ __forceinline__ float finish(float sum, Loaded, const Weight&) const { return sum; }
-};
 
 template <class Value, class Finish>
 __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
@@ -366,22 +358,18 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
     for (int i = threadIdx.x; i < REDUCED_PARTS; i += REDUCED_THREADS) {
         const int c = i * REDUCED_TOGETHER % REDUCED_C, tap = i * REDUCED_TOGETHER / REDUCED_C;
         if (c >= channels) continue;
-        const auto weight = [=](int j) { return Weight(m, first_c + c + j, tap / S, tap % S); };
-        typename Finish::Loaded loaded[REDUCED_TOGETHER];
-#pragma unroll
-        for (int j = 0; j < REDUCED_TOGETHER; ++j) {
-            const Weight last = weight(min(j, channels - 1 - c));
-            loaded[j] = finish.load(last, Place(last));
-        }
         float of_weights[REDUCED_TOGETHER] = {};
-        stream_sums(of_weights, partial, m, Place(weight(0)), all);
+        stream_sums(of_weights, partial, m, Place(Weight(m, first_c + c, tap / S, tap % S)), all);
 #pragma unroll
         for (int j = 0; j < REDUCED_TOGETHER; ++j)
-            if (c + j < channels) sums[(c + j) * (R * S) + tap] = finish.finish(of_weights[j], loaded[j], weight(j));
+            if (c + j < channels) sums[(c + j) * (R * S) + tap] = of_weights[j];
     }
-    __syncthreads();  // all weights of the block are in shared memory
+    __syncthreads();  // all sums of the block are in shared memory
     dw += ((size_t)m * C + first_c) * (R * S);
-    for (int i = threadIdx.x; i < channels * R * S; i += REDUCED_THREADS) dw[i] = Value(sums[i]);
+    for (int i = threadIdx.x; i < channels * R * S; i += REDUCED_THREADS) {
+        const Weight weight(m, first_c + i / (R * S), i / S % R, i % S);
+        dw[i] = Value(finish(sums[i], weight, Place(weight)));
+    }
 }
 
 #define ASSERT_INPUT_MAP(MAP)                                                                                     \
