@@ -13,7 +13,7 @@ A rung whose order of additions varies is never chosen.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -101,24 +101,35 @@ def choose(
     None if none suits.
     """
     conv, N = request.conv, request.N
+    fitting = (choice for choice in choices(executor, request, say, ladder) if not misfit(executor, choice, conv, N, budget))
+    return next(fitting, None)
+
+
+def choices(executor: Executor, request: Request, say: Say, ladder: Ladder) -> Iterator[Choice]:
+    """What was tuned here, what was measured for the layer, then by their estimates; padded in memory it counts as one."""
+    conv, N = request.conv, request.N
     ladder = repeatable(ladder.of_direction(conv.direction))
+
+    def known(fastest: measured.Fastest | None) -> Choice | None:
+        if fastest is None or executor.unsuited(fastest.rung):
+            return None
+        return Choice(fastest.rung, dict(fastest.constants), True, fastest.us)
+
     if best := tuning_cache.load_best(executor, request, say, ladder):
-        choice = Choice(best.rung, best.constants, True, 1e3 * best.kernel_ms)
-        if not misfit(executor, choice, conv, N, budget):
-            return choice
-    known = measured.fastest(executor.device, request) if executor.measures else None
-    if known and not executor.unsuited(known.rung):
-        choice = Choice(known.rung, dict(known.constants), True, known.us)
-        if not misfit(executor, choice, conv, N, budget):
-            return choice
+        yield Choice(best.rung, best.constants, True, 1e3 * best.kernel_ms)
+    bordered = None
+    if executor.measures:
+        if alike := known(measured.fastest(executor.device, request)):
+            yield alike
+        bordered = known(measured.with_border(executor.device, request))
     for bound in preferences(executor, conv, N, request.precision, ladder, request.layout):
         tuned = tuning_cache.load(executor, bound.rung, conv, N, say)
         constants = bound.rung.resolve(conv, tuned.constants if tuned else bound.constants, N, executor.device)
-        us = 1e3 * tuned.kernel_ms if tuned else estimate(bound, N)
-        choice = Choice(bound.rung, constants, False, us)
-        if not misfit(executor, choice, conv, N, budget):
-            return choice
-    return None
+        choice = Choice(bound.rung, constants, False, 1e3 * tuned.kernel_ms if tuned else estimate(bound, N))
+        if bordered and bordered.us < choice.us:
+            yield bordered
+            bordered = None
+        yield choice
 
 
 def contenders(device: Device, conv: Conv, N: int, rungs: Iterable[Rung], count: int) -> list[BoundRung]:

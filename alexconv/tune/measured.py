@@ -54,13 +54,21 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def fastest(device: Device, request: Request) -> Fastest | None:
-    """The table's entry for the device's name, if present rungs can use it, else None.
+    """The table's entry for the device's name, if present rungs can use it, else None."""
+    return usable(device, request, name_of(request))
 
-    A layer whose padding a rung reads as zeros takes as long as one whose planes have the border in memory.
-    """
+
+def with_border(device: Device, request: Request) -> Fastest | None:
+    """The same of the layer with its padding in memory: a rung that reads padding as zeros takes as long."""
+    if not any(request.conv.padding):
+        return None
+    return usable(device, request, name_of(replace(request, conv=request.conv.with_border())))
+
+
+def usable(device: Device, request: Request, name: str) -> Fastest | None:
+    """An entry of the table, if present rungs can use it for a request, else None."""
     conv, N = request.conv, request.N
-    entries, bordered = table().get(device.name, {}), replace(request, conv=conv.with_border())
-    entry = entries.get(name_of(request)) or entries.get(name_of(bordered))
+    entry = table().get(device.name, {}).get(name)
     rung = ALL_DIRECTIONS.named.get(entry["rung"]) if entry else None
     if entry is None or rung is None or rung.unsuited(device.capability):
         return None

@@ -63,21 +63,24 @@ __device__ __forceinline__ Seen seen_in_block(Seen mine)
     constexpr int lanes = 32;
     constexpr unsigned ALL_LANES = 0xffffffff;
     __shared__ unsigned of_warp[threads / lanes];
-    __shared__ bool weak_of_warp[threads / lanes];
+    __shared__ bool faint_of_warp[threads / lanes], weak_of_warp[threads / lanes];
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
         mine.largest = max(mine.largest, __shfl_xor_sync(ALL_LANES, mine.largest, distance));
+    mine.faint = __ballot_sync(ALL_LANES, mine.faint) != 0;
     mine.weak = __ballot_sync(ALL_LANES, mine.weak) != 0;
     if (threadIdx.x % lanes == 0) {
         of_warp[threadIdx.x / lanes] = mine.largest;
+        faint_of_warp[threadIdx.x / lanes] = mine.faint;
         weak_of_warp[threadIdx.x / lanes] = mine.weak;
     }
-    __syncwarp();  // the barrier's reduction takes whole warps, and lane 0 has been elsewhere
-    // All warps have written their largest value before any thread reads.
-    mine.faint = __syncthreads_or(mine.faint);
+    // All warps have written before any thread reads.  No __syncthreads_or: of a constant, where one thread alone uses the
+    // result, ptxas 13.0 has that thread enter a second barrier.
+    __syncthreads();
 #pragma unroll
     for (int warp = 0; warp < threads / lanes; ++warp) {
         mine.largest = max(mine.largest, of_warp[warp]);
+        mine.faint |= faint_of_warp[warp];
         mine.weak |= weak_of_warp[warp];
     }
     return mine;

@@ -52,8 +52,14 @@ __device__ __noinline__ float sum_of_taps(const Value* __restrict__ w,  // [LAYE
 
 constexpr int INTERLEAVE_THREADS = 256;
 
-// Threads write neighbouring values of dx, from the convolution's outputs. channels_innermost: NHWC, of all three
-// arrays.
+// Neighbouring channels that one access loads.
+template <class Value, int count>
+struct alignas(count * sizeof(Value)) Channels {
+    Value values[count];
+};
+
+// Threads write neighbouring values of dx, from the convolution's outputs: each one, or with channels innermost those of
+// 16 bytes. channels_innermost: NHWC, of all three arrays.
 template <bool channels_innermost, class Value>
 __device__ __forceinline__ void interleave_phases(const Value* __restrict__ phases,  // N outputs of the convolution
                                                   const Value* __restrict__ dy,      // N of [LAYER_M][LAYER_E][LAYER_F]
@@ -62,27 +68,40 @@ __device__ __forceinline__ void interleave_phases(const Value* __restrict__ phas
                                                   long long N)
 {
     constexpr unsigned EXPONENT = 0x7f800000;
-    const long long values = N * LAYER_C * LAYER_H * LAYER_W, step = (long long)gridDim.x * INTERLEAVE_THREADS;
-    for (long long i = (long long)blockIdx.x * INTERLEAVE_THREADS + threadIdx.x; i < values; i += step) {
-        const long long n = i / (LAYER_C * LAYER_H * LAYER_W);
-        const int place = int(i - n * (LAYER_C * LAYER_H * LAYER_W));
-        const int c = channels_innermost ? place % LAYER_C : place / (LAYER_H * LAYER_W);
-        const int pixel = channels_innermost ? place / LAYER_C : place % (LAYER_H * LAYER_W);
+    constexpr int WIDEST = 16 / sizeof(Value), COUNT = channels_innermost && LAYER_C % WIDEST == 0 ? WIDEST : 1;
+    constexpr int GROUPS_OF_IMAGE = LAYER_C * LAYER_H * LAYER_W / COUNT, GROUPS_OF_PIXEL = LAYER_C / COUNT;
+    using Group = Channels<Value, COUNT>;
+    const long long step = (long long)gridDim.x * INTERLEAVE_THREADS, step_n = step / GROUPS_OF_IMAGE;
+    const int step_place = int(step - step_n * GROUPS_OF_IMAGE);
+    const long long first = (long long)blockIdx.x * INTERLEAVE_THREADS + threadIdx.x;
+    long long n = first / GROUPS_OF_IMAGE;
+    int place = int(first - n * GROUPS_OF_IMAGE);
+    while (n < N) {
+        const int c = channels_innermost ? place % GROUPS_OF_PIXEL * COUNT : place / (LAYER_H * LAYER_W);
+        const int pixel = channels_innermost ? place / GROUPS_OF_PIXEL : place % (LAYER_H * LAYER_W);
         const int row = pixel / LAYER_W + LAYER_TOP, column = pixel % LAYER_W + LAYER_LEFT;
         const int e = row / STRIDE, f = column / STRIDE;
         const int m = (row % STRIDE * STRIDE + column % STRIDE) * LAYER_C + c;
         const bool has_outputs = e < E && f < F;
-        float value = 0;
+        Group group = {};
         if (has_outputs)
-            value = channels_innermost ? float(phases[(((size_t)n * E + e) * F + f) * M + m])
-                                       : float(phases[(((size_t)n * M + m) * E + e) * F + f]);
-        if (!has_outputs || (__float_as_uint(value) & EXPONENT) == EXPONENT)
-            value = sum_of_taps(w, c, row, column, [&](int filter, int e, int f) {
-                return channels_innermost
-                           ? float(dy[(((size_t)n * LAYER_E + e) * LAYER_F + f) * LAYER_M + filter])
-                           : float(dy[(((size_t)n * LAYER_M + filter) * LAYER_E + e) * LAYER_F + f]);
-            });
-        dx[i] = Value(value);
+            group = *reinterpret_cast<const Group*>(phases + (channels_innermost ? (((size_t)n * E + e) * F + f) * M + m
+                                                                                 : (((size_t)n * M + m) * E + e) * F + f));
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            if (!has_outputs || (__float_as_uint(float(group.values[i])) & EXPONENT) == EXPONENT)
+                group.values[i] = Value(sum_of_taps(w, c + i, row, column, [&](int filter, int e, int f) {
+                    return channels_innermost
+                               ? float(dy[(((size_t)n * LAYER_E + e) * LAYER_F + f) * LAYER_M + filter])
+                               : float(dy[(((size_t)n * LAYER_M + filter) * LAYER_E + e) * LAYER_F + f]);
+                }));
+        reinterpret_cast<Group*>(dx)[n * GROUPS_OF_IMAGE + place] = group;
+        n += step_n;
+        place += step_place;
+        if (place >= GROUPS_OF_IMAGE) {
+            place -= GROUPS_OF_IMAGE;
+            ++n;
+        }
     }
 }
 

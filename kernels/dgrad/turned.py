@@ -120,7 +120,7 @@ def dgrad_rung(forward: Rung, alias: str) -> Rung:
 
 # ---- Strides above 1 -------------------------------------------------------------------------------------------------
 
-INTERLEAVE_THREADS, MOST_INTERLEAVE_BLOCKS = 256, 1 << 16
+INTERLEAVE_THREADS, MOST_INTERLEAVE_BLOCKS, WIDEST_ACCESS = 256, 1 << 16, 16
 
 
 def of_phases(conv: Conv) -> Conv:
@@ -155,7 +155,7 @@ def phased_rung(forward: Rung, alias: str) -> Rung:
     arrays = {**ARRAYS, "y": "phases"}
 
     def interleave_grid(p: Problem) -> Dims:
-        values = prod(p.conv.y_shape(p.N))
+        values = prod(p.conv.y_shape(p.N)) // (WIDEST_ACCESS // itemsize(forward) if forward.layout == "nhwc" else 1)
         return min(ceil(values / INTERLEAVE_THREADS), MOST_INTERLEAVE_BLOCKS), 1, 1
 
     def refuses(p: Problem) -> str | None:

@@ -436,6 +436,7 @@ private:
         for (int i = blockIdx.y * gridDim.x + blockIdx.x; i < TILES; i += gridDim.x * gridDim.y) {
             const int first_m = i / ACROSS * TURNED_M, first_c = i % ACROSS * TURNED_C;
             __syncthreads();  // the tile before has been written
+#pragma unroll 12
             for (int j = threadIdx.x; j < TURNED_ROWS * TURNED_C; j += BLOCK_THREADS) {
                 const int row = j % TURNED_ROWS, m = first_m + row / TAPS, tap = TAPS - 1 - row % TAPS, channel = j / TURNED_ROWS;
                 const int c = first_c + channel - (m < M ? channel_of_product(m) : 0);
@@ -443,6 +444,7 @@ private:
                 tile[row / TAPS * TAPS + tap][channel] = inside ? filter_tap(w, m, c, tap) : Filter(0.0f);
             }
             __syncthreads();  // the tile is complete before it is read transposed
+#pragma unroll 6
             for (int j = threadIdx.x; j < TURNED_ROWS * TURNED_C; j += BLOCK_THREADS) {
                 const int row = j / TURNED_C, m = first_m + row / TAPS, channel = first_c + j % TURNED_C;
                 if (m < M && channel < BLOCKED_C)

@@ -30,7 +30,7 @@ PASSED_ON = 3e6  # bytes per microsecond of partial sums, through the L2 cache
 LEAST_SHARED = 30  # stages of a block, from which clusters gain, as measured on an H100
 MOST_PADDED = 1.125  # tiles of clusters of two, over those without
 LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tiles have the same number
-MOST_REDUCED_THREADS = 512  # of a block of the reduction
+MOST_REDUCED_THREADS, MOST_REDUCED = 512, 10240  # of a block of the reduction: threads, weights of 64 channels
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
 RATE = 1780.0  # multiply-adds per cycle of a multiprocessor, of terms, as measured on an H100
 ROW_CYCLES = 4.8  # of a row of a plane that the copy engine gathers in im2col mode, as measured on an H100
@@ -258,12 +258,13 @@ def gradient_map(name: str, array: str) -> TensorMap:
 
 def reduced_c(conv: Conv) -> int:
     """Channels of a block of the reduction."""
-    return min(conv.C, 64 if 64 * conv.R * conv.S * FLOAT <= PORTABLE_SHARED else 8)
+    return min(conv.C, 64 if 64 * conv.R * conv.S <= MOST_REDUCED else 8)
 
 
-def reduced_bytes(conv: Conv) -> int:
-    """Shared memory of a block of the reduction: its weights."""
-    return reduced_c(conv) * conv.R * conv.S * FLOAT
+def reduced_bytes(conv: Conv, halves: bool) -> int:
+    """Shared memory of a block of the reduction: its weights, and of floats the exponents of its blocked channels."""
+    exponents = 0 if halves else side(conv, in_place=False) ** 2
+    return reduced_c(conv) * (conv.R * conv.S + exponents) * FLOAT
 
 
 def multiply(terms: int, *maps: str) -> Launch:
@@ -289,14 +290,14 @@ def reduced_block(in_place: bool) -> Callable[[Problem], Dims]:
     return block
 
 
-def reduce_fragments(in_place: bool, *args: str) -> Launch:
+def reduce_fragments(in_place: bool, halves: bool, *args: str) -> Launch:
     """The launch that adds the fragments of each weight."""
     return Launch(
         "reduce_fragments",
         ("partial", *args, BATCH),
         lambda p: (ceil(p.conv.C / reduced_c(p.conv)), p.conv.M, 1),
         reduced_block(in_place),
-        lambda p: reduced_bytes(p.conv),
+        lambda p: reduced_bytes(p.conv, halves),
         pdl=True,
     )
 
@@ -347,7 +348,7 @@ def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str
             return f"a tile of {p['TILE_FILTERS']} x {tile_taps(p)}: registers hold {128 * MOST_TAPS} sums"
         if p["GRID_BLOCKS"] % p["CLUSTER"] or p["TILE_FILTERS"] // PLANE_VALUES % p["CLUSTER"]:
             return f"{p['GRID_BLOCKS']} blocks of {p['TILE_FILTERS']} filters: no whole clusters of {p['CLUSTER']}"
-        if reduced_bytes(conv) > PORTABLE_SHARED:
+        if reduced_bytes(conv, halves) > PORTABLE_SHARED:
             return f"a filter of {conv.R} x {conv.S} taps is too large for the reduction"
         return beyond_shared(p.device, "a block needs", pipeline_bytes(p, terms))
 
@@ -435,7 +436,7 @@ def of_floats(name: str, alias: str, idea: str, parent: str, precision: str, suf
                 pdl=True,
             ),
             multiply(terms, *input_maps, *gradient_maps),
-            reduce_fragments(False, *exponents, "x", "dy", "dw"),
+            reduce_fragments(False, False, *exponents, "x", "dy", "dw"),
         ),
         constants=tile_constants(terms, in_place=False),
         scratch=(*MAGNITUDES, *EXPONENTS, *map(pixels, of_x), *map(gradients, of_dy), partial(in_place=False)),
@@ -492,7 +493,7 @@ def of_halves(name: str, alias: str, idea: str, parent: str, in_place: bool) -> 
         launches=(
             *(() if in_place else (blocks,)),
             multiply(1, "input_map", "gradient_map"),
-            reduce_fragments(in_place, "dw"),
+            reduce_fragments(in_place, True, "dw"),
         ),
         constants=tile_constants(1, in_place),
         scratch=(*scratch, partial(in_place)),

@@ -295,6 +295,33 @@ __device__ __noinline__ float sum_in_floats(const float* __restrict__ x,   // [N
     return sum;
 }
 
+// Sums divided by the powers of two of their channel and their filter; the factors are the channels' exponents.
+struct Unscaled {
+    static constexpr int FACTORS = REDUCED_C * SQUARE;
+
+    const int* __restrict__ input_exponents;     // [BLOCKED_C]
+    const int* __restrict__ gradient_exponents;  // [GRADIENT_C]
+    const float* __restrict__ x;                 // [N][C][H][W]
+    const float* __restrict__ dy;                // [N][M][E][F]
+    long long N;
+    int of_gradient = 0;  // the filter's exponent
+
+    __device__ __forceinline__ void load(int* own, int m, int first, int count)
+    {
+        of_gradient = gradient_exponents[m];
+        for (int i = threadIdx.x; i < count; i += REDUCED_THREADS) own[i] = input_exponents[first + i];
+    }
+
+    __device__ __forceinline__ float finish(float sum, const Weight& weight, const int* factor) const
+    {
+        const int of_input = *factor;
+        if (of_input == NO_EXPONENT || of_gradient == NO_EXPONENT) return sum_in_floats(x, dy, weight, N);
+        // One power in two halves, the other's between them: no product leaves a float's range unless the weight does.
+        const float first = power_of_two(-of_input / 2), second = power_of_two(-of_input - -of_input / 2);
+        return sum * first * power_of_two(-of_gradient) * second;
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
     reduce_fragments(const float* __restrict__ partial,             // [SLOTS][TILE_FILTERS][TILE_TAPS]
                      const int* __restrict__ input_exponents,       // [BLOCKED_C]
@@ -304,13 +331,7 @@ extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
                      float* __restrict__ dw,                        // [M][C][R][S]
                      long long N)
 {
-    reduce_stream(partial, dw, N, [&](float sum, const Weight& weight, const Place& place) {
-        const int of_input = input_exponents[place.channel()], of_gradient = gradient_exponents[weight.m];
-        if (of_input == NO_EXPONENT || of_gradient == NO_EXPONENT) return sum_in_floats(x, dy, weight, N);
-        // One power in two halves, the other's between them: no product leaves a float's range unless the weight does.
-        const float first = power_of_two(-of_input / 2), second = power_of_two(-of_input - -of_input / 2);
-        return sum * first * power_of_two(-of_gradient) * second;
-    });
+    reduce_stream(partial, dw, N, Unscaled{input_exponents, gradient_exponents, x, dy, N});
 }
 
 ASSERT_BLOCK(PREPARE, BLOCK_THREADS, 1);
@@ -323,4 +344,4 @@ ASSERT_ELEMENTS(INPUT_MAGNITUDES, Inputs::MAGNITUDES);
 ASSERT_ELEMENTS(GRADIENT_MAGNITUDES, Gradients::MAGNITUDES);
 ASSERT_ELEMENTS(INPUT_EXPONENTS, InputPlanes::CHANNELS);
 ASSERT_ELEMENTS(GRADIENT_EXPONENTS, GradientPlanes::CHANNELS);
-ASSERT_STREAM(TERMS);
+ASSERT_STREAM(TERMS, Unscaled);

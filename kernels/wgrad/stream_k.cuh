@@ -337,24 +337,38 @@ __device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
 
 // The second kernel: block (i, m) computes the weights of the i-th REDUCED_C channels of filter m.  Neighbouring
 // threads add neighbouring channels, REDUCED_TOGETHER each where these lie side by side in fragments; dw has taps
-// innermost, so the block transposes through shared memory. finish(sum, weight, place) gives a weight.
-constexpr int MOST_REDUCED_C = 64 * R * S <= 12288 ? 64 : 8, REDUCED_C = C < MOST_REDUCED_C ? C : MOST_REDUCED_C;
-constexpr int REDUCED_BYTES = REDUCED_C * R * S * sizeof(float);
+// innermost, so the block transposes through shared memory.  Finish: load(own, m, first, count) loads what the sums of
+// FACTORS blocked channels are multiplied by, from `first` on; finish(sum, weight, factor) gives a weight, factor that of
+// its channel.
+constexpr int MOST_REDUCED_C = 64 * R * S <= 10240 ? 64 : 8, REDUCED_C = C < MOST_REDUCED_C ? C : MOST_REDUCED_C;
 constexpr int REDUCED_TOGETHER = SIDE == 1 && REDUCED_C % 4 == 0 ? 4 : 1;
 constexpr int REDUCED_PARTS = REDUCED_C / REDUCED_TOGETHER * R * S;  // of a block's weights, those of a thread at a time
 constexpr int REDUCED_THREADS = REDUCED_PARTS < 512 ? (REDUCED_PARTS + LANES - 1) / LANES * LANES : 512;
 constexpr int REDUCED_BLOCKS = 1280 / REDUCED_THREADS < 32 ? 1280 / REDUCED_THREADS : 32;  // resident: 48 registers a thread
 static_assert(UNIT_TAPS % 4 == 0 && CHUNK % 4 == 0);
 
+template <class Finish>
+constexpr int REDUCED_BYTES = (REDUCED_C * R * S + Finish::FACTORS) * sizeof(float);
+
+// Sums that are the weights.
+struct AsTheyAre {
+    static constexpr int FACTORS = 0;
+
+    __device__ __forceinline__ void load(int*, int, int, int) {}
+    __device__ __forceinline__ float finish(float sum, const Weight&, const int*) const { return sum; }
+};
+
 template <class Value, class Finish>
 __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,  // [SLOTS][TILE_FILTERS][TILE_TAPS]
                                               Value* __restrict__ dw,             // [M][C][R][S]
                                               long long N, Finish finish)
 {
-    DYNAMIC_SHARED(float, sums);  // [REDUCED_C][R][S]
+    DYNAMIC_SHARED(float, sums);  // [REDUCED_C][R][S], then factors
+    int* const factors = reinterpret_cast<int*>(sums + REDUCED_C * R * S);
     wait_for_primary_launches();  // which write the partial sums
     const Division all(N);
     const int first_c = blockIdx.x * REDUCED_C, m = blockIdx.y, channels = min(REDUCED_C, C - first_c);
+    finish.load(factors, m, first_c * SQUARE, channels * SQUARE);
     for (int i = threadIdx.x; i < REDUCED_PARTS; i += REDUCED_THREADS) {
         const int c = i * REDUCED_TOGETHER % REDUCED_C, tap = i * REDUCED_TOGETHER / REDUCED_C;
         if (c >= channels) continue;
@@ -364,11 +378,11 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
         for (int j = 0; j < REDUCED_TOGETHER; ++j)
             if (c + j < channels) sums[(c + j) * (R * S) + tap] = of_weights[j];
     }
-    __syncthreads();  // all sums of the block are in shared memory
+    __syncthreads();  // all sums and factors of the block are in shared memory
     dw += ((size_t)m * C + first_c) * (R * S);
     for (int i = threadIdx.x; i < channels * R * S; i += REDUCED_THREADS) {
         const Weight weight(m, first_c + i / (R * S), i / S % R, i % S);
-        dw[i] = Value(finish(sums[i], weight, Place(weight)));
+        dw[i] = Value(finish.finish(sums[i], weight, factors + Place(weight).channel() - first_c * SQUARE));
     }
 }
 
@@ -380,11 +394,11 @@ __device__ __forceinline__ void reduce_stream(const float* __restrict__ partial,
     ASSERT_MAP_3(MAP, GRADIENT_C, PIXELS, 1, GRADIENT_C * sizeof(__half), PIXELS * GRADIENT_C * sizeof(__half));  \
     ASSERT_BOX_3(MAP, PLANE_VALUES, TILE_PIXELS, 1)
 // The launches and arrays that all rungs share.
-#define ASSERT_STREAM(terms)                                 \
+#define ASSERT_STREAM(terms, Finish)                         \
     ASSERT_BLOCK(MULTIPLY, THREADS, 1);                      \
     ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);                \
     ASSERT_SHARED_BYTES(MULTIPLY, SHARED_BYTES<terms>);      \
     ASSERT_ELEMENTS(PARTIAL, PARTIAL_ELEMENTS);              \
     ASSERT_BLOCK(REDUCE_FRAGMENTS, REDUCED_THREADS, 1);      \
     ASSERT_GRID(REDUCE_FRAGMENTS, (C + REDUCED_C - 1) / REDUCED_C, M, 1); \
-    ASSERT_SHARED_BYTES(REDUCE_FRAGMENTS, REDUCED_BYTES)
+    ASSERT_SHARED_BYTES(REDUCE_FRAGMENTS, REDUCED_BYTES<Finish>)

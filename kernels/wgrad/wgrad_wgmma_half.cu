@@ -36,9 +36,9 @@ extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
                      __half* __restrict__ dw,            // [M][C][R][S]
                      long long N)
 {
-    reduce_stream(partial, dw, N, [](float sum, const Weight&, const Place&) { return sum; });
+    reduce_stream(partial, dw, N, AsTheyAre());
 }
 
-ASSERT_STREAM(1);
+ASSERT_STREAM(1, AsTheyAre);
 ASSERT_INPUT_MAP(INPUT_MAP);
 ASSERT_GRADIENT_MAP(GRADIENT_MAP);

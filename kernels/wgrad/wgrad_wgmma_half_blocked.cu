@@ -65,13 +65,13 @@ extern "C" __global__ void __launch_bounds__(REDUCED_THREADS, REDUCED_BLOCKS)
                      __half* __restrict__ dw,            // [M][C][R][S]
                      long long N)
 {
-    reduce_stream(partial, dw, N, [](float sum, const Weight&, const Place&) { return sum; });
+    reduce_stream(partial, dw, N, AsTheyAre());
 }
 
 ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_INPUT, TILES_ACROSS_PLANE, BLOCKED_H, 1);
 ASSERT_SHARED_BYTES(PREPARE_INPUT, SIDE * ROW_VALUES * sizeof(__half));
 ASSERT_ELEMENTS(PIXELS, 1ll * BLOCKED_H * BLOCKED_W * BLOCKED_C);
-ASSERT_STREAM(1);
+ASSERT_STREAM(1, AsTheyAre);
 ASSERT_INPUT_MAP(INPUT_MAP);
 ASSERT_GRADIENT_MAP(GRADIENT_MAP);

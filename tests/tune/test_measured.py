@@ -2,15 +2,16 @@
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import auto_table
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
 from alexconv.records.store import RecordFile
-from alexconv.shapes import WORKLOADS
-from alexconv.tune import measured
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tune import auto, cache, measured
 from alexconv.tune.auto import contenders
 from alexconv.tune.measured import Request
 
@@ -47,6 +48,27 @@ def test_what_was_not_measured_is_not_in_the_table(monkeypatch):
     assert measured.fastest(H200, replace(request, precision="fp32")) is None
     monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: {**entry, "constants": {"TILE": 8}}}})
     assert measured.fastest(H200, request) is None  # of other constants than the rung has today
+
+
+def test_padding_in_place_is_as_fast_as_a_border_in_memory(monkeypatch):
+    padded = Conv(96, 27, 27, 256, 5, 5, 1, top=2, bottom=2, left=2, right=2)
+    request, rung = Request(padded, 128, "fp16", "nhwc"), RUNGS["wgmma-half"]
+    constants = rung.resolve(padded, {"TILE_PIXELS": 192, "TILE_FILTERS": 256}, 128)
+    name = measured.name_of(replace(request, conv=padded.with_border()))
+    gpu = SimpleNamespace(device=H200, measures=True, unsuited=lambda rung: None)
+    monkeypatch.setattr(cache, "load_best", lambda *_: None)
+    monkeypatch.setattr(cache, "load", lambda *_: None)
+
+    def first(us):
+        entry = {"rung": rung.name, "constants": constants, "us": us}
+        monkeypatch.setattr(measured, "table", lambda: {H200.name: {name: entry}})
+        return next(auto.choices(gpu, request, print, ALL_DIRECTIONS))
+
+    assert measured.fastest(H200, request) is None
+    assert first(100.0) == auto.Choice(rung, constants, True, 100.0)
+    assert not first(900.0).measured  # an estimate is less
+    unpadded = replace(request, conv=padded.with_border())
+    assert measured.with_border(H200, unpadded) is None
 
 
 def choices_record(conv, ms, **more):
