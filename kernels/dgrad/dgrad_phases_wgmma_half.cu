@@ -22,5 +22,3 @@ extern "C" __global__ void __launch_bounds__(INTERLEAVE_THREADS)
 {
     interleave_phases<true>(phases, dy, w, dx, N);
 }
-
-ASSERT_SHARED_BYTES(ORDER_FILTERS, TURNED_BYTES<__half>);

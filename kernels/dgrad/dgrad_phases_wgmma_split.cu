@@ -22,5 +22,3 @@ extern "C" __global__ void __launch_bounds__(INTERLEAVE_THREADS)
 {
     interleave_phases<false>(phases, dy, w, dx, N);
 }
-
-ASSERT_SHARED_BYTES(PREPARE_FILTERS, TURNED_BYTES<float>);

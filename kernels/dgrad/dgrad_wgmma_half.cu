@@ -14,5 +14,3 @@
 // that prepare filters read them turned.
 #include "turned_filters.cuh"
 #include "../wgmma/wgmma_half.cu"
-
-ASSERT_SHARED_BYTES(ORDER_FILTERS, TURNED_BYTES<__half>);

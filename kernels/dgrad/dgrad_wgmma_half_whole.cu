@@ -1,7 +1,7 @@
 // dgrad-wgmma-half-whole: the kernel of wgmma-half-whole on dy, with filters turned and transposed.
 //
-// Technique: dgrad as a convolution of dy with turned filters; wgmma on fp16 operands in NHWC, TMA in
-// im2col mode; split-K over blocks.
+// Technique: dgrad as a convolution of dy with turned filters; wgmma on fp16 operands in NHWC, TMA in im2col mode; split-K
+// over blocks.
 // Read next: turned_filters.cuh, then wgmma/wgmma_half_whole.cu.
 // Run: alexconv run --rungs dgrad-wgmma-half-whole --layers 3
 //
@@ -15,5 +15,3 @@
 // that prepare filters read them turned.
 #include "turned_filters.cuh"
 #include "../wgmma/wgmma_half_whole.cu"
-
-ASSERT_SHARED_BYTES(ORDER_FILTERS, TURNED_BYTES<__half>);

@@ -14,5 +14,3 @@
 // that prepare filters read them turned.
 #include "turned_filters.cuh"
 #include "../wgmma/wgmma_scaled.cu"
-
-ASSERT_SHARED_BYTES(PREPARE_FILTERS, TURNED_BYTES<float>);

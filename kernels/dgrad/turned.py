@@ -17,7 +17,6 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Dims, Launch, Rung
 from alexconv.shapes import CONVOLUTION_FEATURES, DGRAD, FORWARD, Conv
 
-BLOCKING = ("order_filters", "prepare_filters")  # launches that turn filters tile by tile
 ARRAYS = {"x": "dy", "y": "dx"}  # of a forward rung's launches, by those of dgrad
 
 
@@ -59,21 +58,6 @@ def renamed(launch: Launch, arrays: Mapping[str, str]) -> Launch:
     return replace(launch, args=args, grouped=grouped)
 
 
-def turned_tile(p: Problem) -> tuple[int, int]:
-    """Rows and columns of a tile of turned filters in shared memory: taps of some filters, channels; ``blocked.cuh``."""
-    taps = p.conv.R * p.conv.S
-    filters = 1 if taps > 144 else 8 if taps < 36 else 288 // taps
-    return filters * taps, (32 if taps <= 288 else 8) + 1
-
-
-def preparing(launch: Launch, arrays: Mapping[str, str], size: int) -> Launch:
-    """A launch that prepares filters of values of ``size`` bytes, which it turns."""
-    turned = renamed(launch, arrays)
-    if launch.entry not in BLOCKING:
-        return turned
-    return replace(turned, dynamic_shared=lambda p: size * prod(turned_tile(p)))
-
-
 def by_forward(forward: Rung, alias: str, name: str, arrays: Mapping[str, str], **more: Any) -> Rung:
     """A dgrad rung that a forward rung's kernels compute, on dy and filters that their preparation turns."""
     return replace(
@@ -82,7 +66,7 @@ def by_forward(forward: Rung, alias: str, name: str, arrays: Mapping[str, str], 
         alias=alias,
         family="dgrad",
         file=f"dgrad/{name.replace('-', '_')}.cu",
-        prepare=tuple(preparing(launch, arrays, itemsize(forward)) for launch in forward.prepare),
+        prepare=tuple(renamed(launch, arrays) for launch in forward.prepare),
         maps=tuple(
             replace(tensor_map, array=arrays.get(tensor_map.array, tensor_map.array)) for tensor_map in forward.maps
         ),

@@ -377,86 +377,26 @@ __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,
     tile.write({pixels});
 }
 
-#ifdef TURNED_TAP
-// A tile of filters that are turned: TURNED_M of them, TURNED_C channels, all taps.
-constexpr int TURNED_C = R * S <= 288 ? 32 : 8, TURNED_M = R * S > 144 ? 1 : R * S < 36 ? 8 : 288 / (R * S);
-constexpr int TURNED_ROWS = TURNED_M * R * S;
-template <class Filter>
-constexpr int TURNED_BYTES = TURNED_ROWS * (TURNED_C + 1) * sizeof(Filter);
-#endif
-
-// Block (r, m) writes row r of blocked filter m: the Filters of scaling.cuh.  Filters that are turned lie side by side in
-// w channel by channel: then a block writes tiles of some filters and channels, through shared memory.
+// Block (r, m) writes row r of blocked filter m: the Filters of scaling.cuh.
 struct BlockedFilters {
-    // power(m): the factor of filter m.
-    template <class Filter, int terms, class Power>
-    static __device__ __forceinline__ void write(const Filter* __restrict__ w,     // [M][GROUP_C][R][S], or turned
+    template <class Filter, int terms>
+    static __device__ __forceinline__ void write(const Filter* __restrict__ w,     // [M][GROUP_C][R][S]
                                                  __half* const (&blocked)[terms],  // [M][BLOCKED_R][RUN]
-                                                 Power power)
+                                                 float power)
     {
-#ifdef TURNED_TAP
-        write_turned(w, blocked, power);
-#else
         const int m = blockIdx.y, blocked_r = blockIdx.x;
-        const float factor = power(m);
+        const size_t row = ((size_t)m * BLOCKED_R + blocked_r) * (BLOCKED_S * BLOCKED_C);
         for (int channel = threadIdx.x; channel < BLOCKED_C; channel += BLOCK_THREADS) {
             const int c = channel / SPACE_TO_DEPTH - channel_of_product(m), r = blocked_r * SIDE + channel / SIDE % SIDE;
             const bool inside = (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C && r < R;
 #pragma unroll 8
             for (int column = 0; column < BLOCKED_S; ++column) {  // neighbours in w
                 const int s = column * SIDE + channel % SIDE;
-                const float value = inside && s < S ? float(filter_tap(w, m, c, r * S + s)) * factor : 0.0f;
-                store(blocked, ((size_t)m * BLOCKED_R + blocked_r) * (BLOCKED_S * BLOCKED_C) + column * BLOCKED_C + channel,
-                      value);
-            }
-        }
-#endif
-    }
-
-private:
-    template <int terms>
-    static __device__ __forceinline__ void store(__half* const (&blocked)[terms], size_t place, float value)
-    {
-        __half halves[terms];
-        split<terms>(value, halves);
+                __half halves[terms];
+                split<terms>(inside && s < S ? float(filter_tap(w, m, c, r * S + s)) * power : 0.0f, halves);
 #pragma unroll
-        for (int term = 0; term < terms; ++term) blocked[term][place] = halves[term];
-    }
-
-#ifdef TURNED_TAP
-    template <class Filter, int terms, class Power>
-    static __device__ __forceinline__ void write_turned(const Filter* __restrict__ w, __half* const (&blocked)[terms],
-                                                        Power power)
-    {
-        static_assert(SIDE == 1, "a turned problem has stride 1");
-        constexpr int TAPS = R * S, ACROSS = (BLOCKED_C + TURNED_C - 1) / TURNED_C;
-        constexpr int TILES = (M + TURNED_M - 1) / TURNED_M * ACROSS;
-        DYNAMIC_SHARED(float4, turned_memory);
-        auto& tile = *reinterpret_cast<Filter(*)[TURNED_ROWS][TURNED_C + 1]>(turned_memory);
-        for (int i = blockIdx.y * gridDim.x + blockIdx.x; i < TILES; i += gridDim.x * gridDim.y) {
-            const int first_m = i / ACROSS * TURNED_M, first_c = i % ACROSS * TURNED_C;
-            __syncthreads();  // the tile before has been written
-#pragma unroll 12
-            for (int j = threadIdx.x; j < TURNED_ROWS * TURNED_C; j += BLOCK_THREADS) {
-                const int row = j % TURNED_ROWS, m = first_m + row / TAPS, tap = TAPS - 1 - row % TAPS, channel = j / TURNED_ROWS;
-                const int c = first_c + channel - (m < M ? channel_of_product(m) : 0);
-                const bool inside = m < M && c >= 0 && c < GROUP_C;
-                tile[row / TAPS * TAPS + tap][channel] = inside ? filter_tap(w, m, c, tap) : Filter(0.0f);
-            }
-            __syncthreads();  // the tile is complete before it is read transposed
-#pragma unroll 6
-            for (int j = threadIdx.x; j < TURNED_ROWS * TURNED_C; j += BLOCK_THREADS) {
-                const int row = j / TURNED_C, m = first_m + row / TAPS, channel = first_c + j % TURNED_C;
-                if (m < M && channel < BLOCKED_C)
-                    store(blocked, ((size_t)m * TAPS + row % TAPS) * BLOCKED_C + channel,
-                          float(tile[row][j % TURNED_C]) * power(m));
+                for (int term = 0; term < terms; ++term) blocked[term][row + column * BLOCKED_C + channel] = halves[term];
             }
         }
     }
-#endif
-};
-
-// Filters that are not scaled.
-struct AsTheyAre {
-    __device__ __forceinline__ float operator()(int) const { return 1; }
 };

@@ -9,7 +9,7 @@
 // stride x stride pixels has such a value, since every patch has a whole square.  An image that suits none has no
 // exponent.
 //
-// Template parameters.  Filters: write(w, operands, power) writes a block's filters, power(m) times each (BlockedFilters, WinogradFilters).
+// Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
 // Tile: a block's part of an image, one of SLICES x TILES; read(x, power, least, masks) and write(operands)
 // (BlockedTile, WinogradTile); its pixels have MASKS words of masks from each of SHARERS warps, which read different
 // channels.
@@ -58,7 +58,7 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
                                                        const int* __restrict__ exponents,      // [M]
                                                        __half* const (&operands)[terms])  // in the form of Filters
 {
-    Filters::write(w, operands, [=](int m) { return power_of_two(exponents[m]); });
+    Filters::write(w, operands, power_of_two(exponents[blockIdx.y]));
 }
 
 // Block (tile, slice, n) writes a tile of image n, scaled by the usual power, and a word to `seen`: the largest

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const __half* __restrict__ w,  // [M][C][R][S]
                     __half* __restrict__ filters)  // [M][BLOCKED_R][RUN]
 {
-    BlockedFilters::write<__half, 1>(w, {filters}, AsTheyAre());
+    BlockedFilters::write<__half, 1>(w, {filters}, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)

@@ -252,13 +252,12 @@ struct WinogradTile {
 
 // Block (r, m) writes row r of filter m at all points: the Filters of scaling.cuh.
 struct WinogradFilters {
-    template <int terms, class Power>
+    template <int terms>
     static __device__ __forceinline__ void write(const float* __restrict__ w,     // [M][C][R][S]
                                                  __half* const (&values)[terms],  // [POINTS][M][SEGMENTS][R][PADDED_C]
-                                                 Power power_of)
+                                                 float power)
     {
         const int m = blockIdx.y, r = blockIdx.x;
-        const float power = power_of(m);
         constexpr Transforms transforms;
         for (int i = threadIdx.x; i < SEGMENTS * PADDED_C; i += BLOCK_THREADS) {
             const int c = i % PADDED_C, segment = i / PADDED_C, first_s = segment * TILE_TAPS;
