@@ -101,12 +101,12 @@ def choose(
     None if none suits.
     """
     conv, N = request.conv, request.N
-    fitting = (choice for choice in choices(executor, request, say, ladder) if not misfit(executor, choice, conv, N, budget))
-    return next(fitting, None)
+    options = choices(executor, request, say, ladder)
+    return next((choice for choice in options if not misfit(executor, choice, conv, N, budget)), None)
 
 
 def choices(executor: Executor, request: Request, say: Say, ladder: Ladder) -> Iterator[Choice]:
-    """What was tuned here, what was measured for the layer, then by their estimates; padded in memory it counts as one."""
+    """What was tuned here, what was measured of the layer, the rest by estimates, or as measured with a border."""
     conv, N = request.conv, request.N
     ladder = repeatable(ladder.of_direction(conv.direction))
 

@@ -94,7 +94,7 @@ def k_stages(p: Problem) -> int:
 
 
 def stage_cycles(p: Problem, terms: int) -> float:
-    """Cycles of a stage, in which a block multiplies, or waits for rows of x that the copy engine gathers one by one."""
+    """Cycles of a stage: a block multiplies, or waits for rows of x that the copy engine gathers one by one."""
     rows = terms * p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
     return p["TILE_PIXELS"] * max(PRODUCTS[terms] * p["TILE_FILTERS"] * tile_taps(p) / RATE, rows * ROW_CYCLES)
 
