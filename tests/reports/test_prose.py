@@ -293,9 +293,21 @@ def gradients() -> dict[str, list[float]]:
         by_size = {
             point["point"]["constants"]["CLUSTER"]: summarize(point["samples"]["kernel"]).median
             for point in points("gradients/others/h200-clusters.jsonl", precision=precision, layer=layer, N=N)
-            if point["point"]["rung"] in ("wgrad-wgmma-half", "wgrad-wgmma-scaled")
+            if point["point"]["rung"] in ("wgrad-wgmma-half", "wgrad-wgmma-scaled") and point["status"] == "ok"
         }
         return 100 * (by_size[2] / by_size[1] - 1)
+
+    def step(name: str, N: int, directions: tuple[str, ...] = ("forward", "dgrad", "wgrad")) -> float:
+        """Milliseconds of AlexNet's convolutions in fp16, without dgrad of layer 1."""
+        return sum(
+            line["graph_ms"]["alexconv-nhwc"][direction]
+            for line in lines(f"training/{name}.jsonl", "library-training")
+            for direction in directions
+            if (line["precision"], line["N"]) == ("fp16", N) and (direction, line["layer"]) != ("dgrad", 1)
+        )
+
+    def dgrad(name: str, N: int) -> float:
+        return step(name, N, ("dgrad",))
 
     classes = "fp16", "tf32"
     before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
@@ -307,8 +319,13 @@ def gradients() -> dict[str, list[float]]:
             max(abs(of_cluster(precision, layer)) for precision in classes for layer in (3, 4, 5))
         ],
         "With one image they lose up to # %": [
-            max(of_cluster(precision, layer, 1) for precision in classes for layer in (2, 3, 4, 5))
+            max(of_cluster(precision, layer, 1) for precision in classes for layer in (3, 4, 5))
         ],
+        "in fp16 took # ms, # ms and # ms with 1, 32 and 128 images": [
+            dgrad("others/h200-turned-one-by-one", N) for N in (1, 32, 128)
+        ],
+        "instead of the table's # ms, # ms and # ms": [dgrad("h200-alexnet", N) for N in (1, 32, 128)],
+        "and the whole step with one image # ms": [step("others/h200-turned-one-by-one", 1)],
         "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
             half(3, after),
             half(4, after),
@@ -337,6 +354,10 @@ def whole_networks() -> dict[str, list[float]]:
         ],
         "so `epilogue` took # µs and # µs": [apart("epilogue", N, "h100/networks-whole-5") for N in (1, 128)],
         "`dependent` takes # µs and # µs for 128": [us(name, schedule="dependent", N=128) for name in (newest, second)],
+        "with eight images `dependent` took # µs before, and takes # µs; two take # µs, four # µs, sixteen # µs": [
+            us(newest, schedule="dependent", N=8),
+            *(us("h200-3-networks-whole", schedule="dependent", N=N) for N in (8, 2, 4, 16)),
+        ],
         "kernels take # µs and # µs": [us(newest, schedule=schedule) for schedule in ("persistent", "dependent")],
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
