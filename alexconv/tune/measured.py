@@ -66,7 +66,10 @@ def with_border(device: Device, request: Request) -> Fastest | None:
 
 
 def usable(device: Device, request: Request, name: str) -> Fastest | None:
-    """An entry of the table, if present rungs can use it for a request, else None."""
+    """An entry of the table, if present rungs can use it for a request, else None.
+
+    Constants that it lacks, added since, have their defaults.
+    """
     conv, N = request.conv, request.N
     entry = table().get(device.name, {}).get(name)
     rung = ALL_DIRECTIONS.named.get(entry["rung"]) if entry else None

@@ -259,10 +259,6 @@ class Bench:
             name = f"{contender}-{layout}"
             facts["graph_ms"][name], facts["error"][name] = {}, {}
             calls = self.directions(conv, x, w, dy, precision)[contender.partition("-")[0]]
-            if contender == "alexconv":  # a pass that needs gradients waits for its rung, where others may take a build
-                around = conv.top or conv.pad, conv.left or conv.pad
-                needing = x.detach().requires_grad_()
-                self.alexconv.conv2d(needing, w.contiguous(), conv.strides, around, precision)
             for direction, call in calls.items():
                 try:
                     for _ in range(WARM_UPS):
