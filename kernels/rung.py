@@ -176,6 +176,8 @@ class Rung:
     layout: str = STUDY_LAYOUT  # of input and output; nhwc has the channels innermost
     prepare: tuple[Launch, ...] = ()  # reorder the filters into ``prepared`` arrays, once for a set of filters
     prepared: tuple[Array, ...] = ()  # independent of N
+    # Whether the prepared filters are the posed problem's with channels innermost, [M][R][S][C], and nothing else.
+    prepares_nhwc: Callable[[Problem], bool] = lambda p: False
     maps: tuple[TensorMap, ...] = ()
     min_capability: tuple[int, int] = (0, 0)  # compute capability
     exact_capability: bool = False  # no later generation has the instructions

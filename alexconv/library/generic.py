@@ -115,6 +115,17 @@ def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Lau
     return "copy_elements", (target.shape[0] * blocks, 1, 1), (THREADS, 1, 1), parameters
 
 
+def turned(w: Descriptor) -> tuple[Descriptor, Descriptor, int]:
+    """A copy that turns filters ``[M][R][S][C]`` for dgrad, into ``[C][R][S][M]`` with the taps in reverse order.
+
+    Source, target, and the element at which the target begins, as an axis of the taps.
+    """
+    M, C, R, S = w.shape
+    taps = R * S
+    source = w._replace(shape=(taps, C, 1, M), strides=(C, 1, 0, taps * C))
+    return source, source._replace(strides=(-M, taps * M, 0, 1)), (taps - 1) * M
+
+
 def one_row(planes: Descriptor) -> Descriptor:
     """Planes whose rows follow each other, as planes of one row."""
     N, C, H, W = planes.shape

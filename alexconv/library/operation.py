@@ -29,6 +29,7 @@ from alexconv.library.arrays import (
 )
 from alexconv.library.calls import Call, call_of, check_filters
 from alexconv.library.filters import FixedFilters, nbytes
+from alexconv.library.generic import turned
 from alexconv.library.on_host import activated, on_host
 from alexconv.library.outputs import allocator, empty, like
 from alexconv.library.packets import Packet, Symbol, Value
@@ -190,19 +191,34 @@ class Operation:
 
     @staticmethod
     def _add_preparation(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
-        """Appends the preparation of a call's own filters; returns the addresses of all arrays but x and y."""
-        w, extra_bytes, role = call.w, loaded.bound.prepared_bytes(), call.conv.roles.w
-        layout = loaded.bound.rung.layout_of(role)
-        in_order = in_place(w, layout)
-        if not in_order:
-            extra_bytes = {**extra_bytes, role: nbytes(w)}
-        values: dict[str, Value] = {role: Symbol("w"), **lane.addresses(loaded, extra_bytes)}
+        """Appends the preparation of a call's own filters; returns the addresses of all arrays but x and y.
+
+        The filters of a channels_last model may lie as the preparation would leave them, or dgrad's transposed.
+        """
+        w, bound, role = call.w, loaded.bound, call.conv.roles.w
+        layout, nbytes_of = bound.rung.layout_of(role), bound.prepared_bytes()
+        lies_prepared = in_place(w, "nhwc") and bound.rung.prepares_nhwc(bound.problem(1))
+        packs = not lies_prepared and not in_place(w, layout)
+        if lies_prepared and call.conv.direction == FORWARD:
+            nbytes_of = dict.fromkeys(nbytes_of, 0)
+        elif packs:
+            nbytes_of = {**nbytes_of, role: nbytes(w)}
+        addresses = lane.addresses(loaded, nbytes_of)
+        values: dict[str, Value] = {role: Symbol("w"), **addresses}
         if call.bias is not None:
             values["bias"] = Symbol("bias")
-        if not in_order:
+        if lies_prepared:
+            (prepared,) = bound.rung.prepared
+            if call.conv.direction == FORWARD:
+                return {**values, prepared.name: Symbol("w")}
+            source, target, first = turned(w)
+            begin = addresses[prepared.name] + first * w.itemsize
+            device.add_copy(recipe, (Symbol("w"), source), (begin, target), (0, 0))
+            return values
+        if packs:
             target = packed_descriptor(w.shape, layout, w.dtype, device.number)
-            device.add_copy(recipe, (Symbol("w"), w), (values[role], target), (0, 0))
-        device.add_launches(recipe, loaded.program, loaded.bound.preparation(), values, pdl=False)
+            device.add_copy(recipe, (Symbol("w"), w), (addresses[role], target), (0, 0))
+        device.add_launches(recipe, loaded.program, bound.preparation(), values, pdl=False)
         return values
 
     def _generic(self, device: Gpu, call: Call, lane: Lane) -> Packet:

@@ -164,5 +164,6 @@ def phased_rung(forward: Rung, alias: str) -> Rung:
         scratch=(*forward.scratch, Array("phases", lambda p: p.conv.y_shape(p.N), itemsize(forward))),
         takes=("padding",),
         refuses=refuses,
+        prepares_nhwc=lambda p: False,
         posed=of_phases,
     )

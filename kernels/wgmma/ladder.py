@@ -341,6 +341,11 @@ def filters(name: str = "filters", gathers: Gathers = never) -> Array:
     return Array(name, filters_shape(gathers), HALF)
 
 
+def of_one_group(p: Problem) -> bool:
+    """Whether filters that TMA gathers as they lie are only reordered: those of several groups get zeros between."""
+    return p.conv.groups == 1
+
+
 def pixels(name: str = "pixels", gathers: Gathers = never) -> Array:
     """An array of blocked input."""
     return Array(name, pixels_shape(gathers), HALF)
@@ -454,6 +459,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         layout="nhwc",
         prepare=(prepare_native("order_filters", as_it_lies),),
         prepared=(filters(gathers=as_it_lies),),
+        prepares_nhwc=of_one_group,
         maps=(pixel_map("pixel_map", "x", as_it_lies), filter_map("filter_map", "filters", as_it_lies)),
         refuses=refuses_unblocked,
         min_capability=HOPPER,

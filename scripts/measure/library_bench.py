@@ -220,7 +220,6 @@ class Bench:
         around = (conv.top or conv.pad, conv.left or conv.pad)
         padding = [around[0], around[0], around[1], around[1]]
         terms = list(conv.strides), padding, list(conv.dilation), conv.groups, precision
-        packed = w.contiguous()
 
         def by_torch(wanted: list[bool]) -> Any:
             return torch.ops.aten.convolution_backward(
@@ -229,8 +228,8 @@ class Bench:
 
         return {
             "alexconv": {
-                FORWARD: partial(self.alexconv.conv2d, x, packed, conv.strides, padding, precision),
-                DGRAD: partial(torch_operator.dgrad, dy, packed, list(x.shape[2:]), *terms),
+                FORWARD: partial(self.alexconv.conv2d, x, w, conv.strides, padding, precision),
+                DGRAD: partial(torch_operator.dgrad, dy, w, list(x.shape[2:]), *terms),
                 WGRAD: partial(torch_operator.wgrad, x, dy, list(w.shape[2:]), *terms),
             },
             "cudnn": {
@@ -278,7 +277,7 @@ class Bench:
             if contender == "alexconv":
                 terms = {"stride": conv.strides, "padding": conv.top or conv.pad, "precision": precision}
                 facts["rungs"][layout] = {
-                    direction: self.alexconv.explain(x, w.contiguous(), direction=direction, **terms).rung
+                    direction: self.alexconv.explain(x, w, direction=direction, **terms).rung
                     for direction in calls
                 }
         cudnn.deterministic = False

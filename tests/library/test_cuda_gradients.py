@@ -40,7 +40,7 @@ def tensors(torch, conv, precision, images=N, last=False, draw=None):
     sizes = conv.x_shape(images), conv.w_shape(), (conv.M,), conv.y_shape(images)
     x, w, bias, dy = (torch.tensor(draw(size).astype(dtype), device="cuda") for size in sizes)
     if last:
-        x, dy = (values.contiguous(memory_format=torch.channels_last) for values in (x, dy))
+        x, w, dy = (values.contiguous(memory_format=torch.channels_last) for values in (x, w, dy))
     return *(values.requires_grad_() for values in (x, w, bias)), dy
 
 

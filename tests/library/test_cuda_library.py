@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -134,6 +135,20 @@ def test_arrays_in_place_are_not_copied(torch, pair, precision, monkeypatch):
     assert layer(x, out=out) is out
     assert (out.data_ptr(), copied) == (address, [])
     assert is_right(torch, out, x, w, (0, 0), precision)
+
+
+def test_filters_of_a_channels_last_model_are_read_in_place(torch, pair, monkeypatch):
+    x, w = (values.half().contiguous(memory_format=torch.channels_last) for values in pair)
+    device, launched = devices.gpu(0), []
+    for name in ("add_copy", "add_launches"):
+        add = getattr(device, name)
+        monkeypatch.setattr(device, name, lambda *words, add=add, **more: (launched.append(words), add(*words, **more)))
+    monkeypatch.setattr(operation, "IN_BACKGROUND", False)
+    called = partial(alexconv.conv2d, x, w, (1, 1), (1, 1), "fp16")
+    assert is_right(torch, called(), x, w, (1, 1), "fp16")
+    assert len(launched) == 1  # the rung's, without preparation
+    w.neg_()
+    assert is_right(torch, called(), x, w, (1, 1), "fp16")
 
 
 def test_any_strides_offsets_and_targets(torch, pair):

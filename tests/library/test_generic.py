@@ -8,6 +8,9 @@ import pytest
 
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.executors.host.runtime import HostRuntime
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import ALL_DIRECTIONS
+from alexconv.kernels.problem import Problem
 from alexconv.library import generic
 from alexconv.library.arrays import view
 from alexconv.planning.checks import Expected, MaxError
@@ -134,3 +137,39 @@ def test_planes_are_copied_in_any_order_with_a_border(copies, turned, shape, bor
     expected = np.zeros(padded, dtype)
     expected[:, :, border : border + H, border : border + W] = x
     np.testing.assert_array_equal(copied, expected)
+
+
+PREPARED = Conv(24, 9, 8, 40, 3, 2, top=1, left=1)
+
+
+@pytest.mark.parametrize(
+    "rung",
+    [
+        rung
+        for rung in ALL_DIRECTIONS
+        if rung.prepares_nhwc(Problem(rung.posed(PREPARED.toward(rung.direction)), 1, {}))
+    ],
+    ids=lambda rung: rung.name,
+)
+def test_filters_of_a_channels_last_model_lie_as_the_rung_prepares_them(rung):
+    """As a forward rung prepares them, or after the copy that turns them, as a rung of dgrad does."""
+    conv = PREPARED.toward(rung.direction)
+    bound = BoundRung(rung, conv, rung.resolve(conv, {}))
+    w = np.random.default_rng(5).uniform(-1, 1, conv.w_shape()).astype("f2")
+    (prepare,), ((name, nbytes),) = bound.preparation(), bound.prepared_bytes().items()
+    arrays = {"w": on_host(w), name: RUNTIME.allocate(nbytes)}
+    kernels = RUNTIME.compile(rung.path, bound.macros, [prepare.entry])
+    kernels.launch(prepare.entry, prepare.grid, prepare.block, 0, [arrays[name] for name in prepare.args])
+    prepared, last = arrays[name].array("u2", (w.size,)), np.ascontiguousarray(w.transpose(TO_NHWC))
+    if rung.direction == "forward":
+        np.testing.assert_array_equal(prepared, last.view("u2").ravel())
+        return
+    source, target, first = generic.turned(view(last.transpose(TO_NCHW), "w").descriptor)
+    entry, grid, block, (*axes,) = generic.copy(source, target, (0, 0))
+    assert entry == "copy_transposed"
+    turned = np.zeros(w.size, "u2")
+    copier = RUNTIME.compile(Path(__file__).with_name("copy_on_host.cu"), {"ELEMENT_BYTES": 2}, [*COPIES.values()])
+    memory = on_host(turned)
+    begun = memory.pointer + first * 2
+    copier.launch(COPIES[entry], grid, block, 0, [on_host(last), begun, on_host(np.array(axes, np.int64))], [memory])
+    np.testing.assert_array_equal(memory.array("u2", turned.shape), prepared)
