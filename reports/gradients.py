@@ -37,10 +37,12 @@ IDEAS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "implicit GEMM, tiles in registers": {
         FORWARD: ("unroll-matmul", "igemm"),
         WGRAD: ("wgrad-matmul", "wgrad-igemm"),
+        DGRAD: ("dgrad-phases", "dgrad-igemm"),
     },
     "tensor cores (mma), hi and lo terms": {
         FORWARD: ("igemm", "mma-split"),
         WGRAD: ("wgrad-igemm", "wgrad-mma-split"),
+        DGRAD: ("dgrad-igemm", "dgrad-mma-split"),
     },
     "TMA and wgmma": {
         FORWARD: ("mma-split", "wgmma-split"),

@@ -236,7 +236,7 @@ gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch si
     stage "gradients/$name" --layers 1 --N 128 --rungs "$first_gradients" --peers "$cudnn" "${timed[@]}"
     stage "gradients/$name" --layers 3 --N 128 --rungs dgrad-mma-split,dgrad-mma-half "${timed[@]}"
     stage "gradients/$name" --layers 1,3 --N 128 "${timed[@]}" \
-        --rungs wgrad-direct,wgrad-partial,wgrad-atomic,wgrad-shared,wgrad-matmul,dgrad-phases,dgrad-direct,dgrad-scatter
+        --rungs wgrad-direct,wgrad-partial,wgrad-atomic,wgrad-shared,wgrad-matmul,dgrad-phases,dgrad-igemm,dgrad-direct,dgrad-scatter
     local others="gradients/others/$name"
     local shared=wgrad-wgmma-half,wgrad-wgmma-scaled,wgrad-wgmma-half-blocked
     stage "$others" --layers 2-5 --N 1,32 --rungs wgrad-wgmma-split "${timed[@]}"
@@ -267,10 +267,10 @@ training() {  # convolutions of a step through the library and by cuDNN, and net
         --N 128,32,1 --precision fp16,tf32,fp32 --out
     whole "training/$name-convnet-layers" "training: not finished" "${bench[@]}" --workload convnet-layers --N 128 \
         --precision fp32 --contenders alexconv,cudnn --out
-    for what in "1-10,18-66 128 70" "11-17 64 20"; do
+    for what in "alexnet-overfeat 1-10 128 80" "googlenet 18-66 128 90" "vgg 11-17 64 90"; do
         set -- $what
-        whole "training/$name-convnets-$2" "training, N=$2: not finished" "${bench[@]}" --workload convnet-benchmarks \
-            --layers "$1" --N "$2" --seconds "$3" --precision fp32 --contenders alexconv,cudnn --out
+        whole "training/$name-convnets-$1" "training, $1: not finished" "${bench[@]}" --workload convnet-benchmarks \
+            --layers "$2" --N "$3" --seconds "$4" --precision fp32 --contenders alexconv,cudnn --out
     done
     whole "training/$name-digits" "digits: not as promised" "$here/examples/train_network.py" --model digits \
         --precision fp32,fp16 --out

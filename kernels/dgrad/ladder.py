@@ -1,11 +1,15 @@
 """The dgrad rungs: gradients of the input."""
 
+from collections.abc import Callable
 from math import ceil, prod
 
 from alexconv.kernels.dgrad.turned import dgrad_rung, phased_rung
+from alexconv.kernels.geometry import round_up
+from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, LANES_DOWN, block, tile_columns, tile_rows
 from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
+from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
+from alexconv.kernels.times import multiplying, on_cuda_cores
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.shapes import CONVOLUTION_FEATURES, DGRAD
@@ -40,6 +44,55 @@ def additions(p: Problem) -> int:
     return p.conv.products(1) // (p.conv.M // p.conv.groups)
 
 
+# ---- Implicit GEMM ---------------------------------------------------------------------------------------------------
+
+IGEMM_RATE = 60.0  # multiply-adds per cycle of a multiprocessor
+# Tiles: warps and a thread's channels down, warps and a thread's pixels across; the largest first.
+TILES = ((2, 8, 2, 8), (2, 4, 2, 8), (1, 4, 4, 8))
+
+
+def tile_of_channels(place: int) -> Callable[[Problem], int]:
+    """A number of the tile with the fewest rows beyond the last channel of a group, the first of several."""
+
+    def default(p: Problem) -> int:
+        C = p.conv.C // p.conv.groups
+        return min(TILES, key=lambda tile: round_up(C, tile[0] * LANES_DOWN * tile[1]))[place]
+
+    return default
+
+
+def phase_pixels(p: Problem) -> int:
+    """Values of a channel in a phase, at most."""
+    down, across = p.conv.strides
+    return ceil(p.conv.H / down) * ceil(p.conv.W / across)
+
+
+def channel_tiles(p: Problem) -> int:
+    """Tiles that cover the channels of all groups."""
+    return p.conv.groups * ceil(p.conv.C // p.conv.groups / tile_rows(p))
+
+
+def igemm_grid(p: Problem) -> Dims:
+    """A block per tile of channels and pixels, in each phase."""
+    return ceil(p.N * phase_pixels(p) / tile_columns(p)) * channel_tiles(p), prod(p.conv.strides), 1
+
+
+def igemm_products(p: Problem) -> float:
+    """Products of whole tiles, over the taps of all phases."""
+    blocks, taps = igemm_grid(p)[0], p.conv.R * p.conv.S * p.conv.M // p.conv.groups
+    return blocks * tile_rows(p) * tile_columns(p) * taps
+
+
+IGEMM_CONSTANTS = (
+    Constant("WARPS_DOWN", "warps of a block that divide its channels", tile_of_channels(0), choices=(1, 2, 4)),
+    Constant("THREAD_ROWS", "channels of a thread", tile_of_channels(1), choices=(4, 8, 12)),
+    Constant("WARPS_ACROSS", "warps of a block that divide its pixels", tile_of_channels(2), choices=(1, 2, 4)),
+    Constant("THREAD_COLUMNS", "pixels of a thread", tile_of_channels(3), choices=(4, 8)),
+    Constant("DEPTH", "filters of a K tile, one iteration of the mainloop", lambda p: 8, choices=(4, 8)),
+    BLOCKS_PER_SM,
+)
+
+
 FORWARD_RUNGS = {rung.name: rung for rung in (*MMA_RUNGS, *WGMMA_RUNGS, *SPLIT_K_RUNGS)}
 
 DGRAD_RUNGS: tuple[Rung, ...] = (
@@ -63,6 +116,7 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         parent="dgrad-direct",
         file="dgrad/dgrad_phases.cu",
         launches=(Launch("dgrad_phases", ("dy", "w", "dx", BATCH), phases_grid, values_block),),
+        time=on_cuda_cores(rate=12.0),
         takes=CONVOLUTION_FEATURES,
         direction=DGRAD,
     ),
@@ -79,6 +133,19 @@ DGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         order_varies=True,
         atomic_additions=additions,
+        takes=CONVOLUTION_FEATURES,
+        direction=DGRAD,
+    ),
+    Rung(
+        "dgrad-igemm",
+        alias="dg-ig",
+        idea="implicit GEMM: register tiles, a product for each phase of the stride",
+        family="dgrad",
+        parent="dgrad-phases",
+        file="dgrad/dgrad_igemm.cu",
+        launches=(Launch("dgrad_igemm", ("dy", "w", "dx", BATCH), igemm_grid, block),),
+        constants=IGEMM_CONSTANTS,
+        time=multiplying(IGEMM_RATE, igemm_products),
         takes=CONVOLUTION_FEATURES,
         direction=DGRAD,
     ),
