@@ -57,6 +57,8 @@ from alexconv.reports.site import FIGURES, TABLES, Report, report_of
 GRADIENTS_MORE = "gradients/others/h200.jsonl"  # other batch sizes and constants
 GRADIENTS_CLUSTERS = "gradients/others/h200-clusters.jsonl"  # wgrad with clusters and without
 GRADIENTS_AGAIN = "gradients/others/h200-bits.jsonl"  # on another card
+GRADIENTS_GROUPED = "gradients/others/h200-dgrad.jsonl"  # dgrad of layers with groups
+GRADIENTS_COUNTED = "gradients/others/h200-counters-128.jsonl", "gradients/others/h200-counters-1.jsonl"
 CHECKOUT = Path(__file__).resolve().parent.parent
 RESULTS, REPORT, BOOK, TERMINAL = (Path(name) for name in ("results", "docs/report", "docs/book", "docs/terminal"))
 SOURCES = Path("..", "..", "kernels")  # from the report
@@ -109,6 +111,8 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
             [results / GRADIENTS_MORE],
             [results / GRADIENTS_CLUSTERS],
             [results / GRADIENTS_AGAIN],
+            [results / GRADIENTS_GROUPED],
+            [results / name for name in GRADIENTS_COUNTED],
         ),
         **training.parts(files_in(results, "training/*.jsonl")),
     },

@@ -11,7 +11,9 @@ from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import DIRECTION, Record, Records, read
 from alexconv.reports.elements import MISSING, Cell, markdown_table
 from alexconv.reports.measurements import card_of
-from alexconv.shapes import DGRAD, DIRECTIONS, FORWARD, WGRAD
+from alexconv.reports.networks import shape
+from alexconv.reports.training import of_kind
+from alexconv.shapes import DGRAD, DIRECTIONS, FORWARD, WGRAD, WORKLOADS
 
 LAYERS = (1, 2, 3, 4, 5)
 COMPARED = ((FORWARD, 1), (FORWARD, 3), (WGRAD, 1), (WGRAD, 3), (DGRAD, 3))  # directions and layers of "what pays"
@@ -198,6 +200,53 @@ def clusters(records: Sequence[Record]) -> str:
     return "\n".join(markdown_table(("rung", "N", *(f"layer {n}" for n in LAYERS)), lines))
 
 
+COUNTED = ("share", "tensor_pipe", "l2_throughput", "dram_throughput")  # in percent
+COUNTER_COLUMNS = ("rung", "N", "kernel", "share of the time", "tensor pipe", "L2 cache", "memory")
+LEAST_SHARE = 5.0  # of a kernel in the table
+
+
+def counted(profiles: Sequence[Record]) -> str:
+    """Nsight Compute's counters of the kernels that take LEAST_SHARE of a rung's time or more, over its layers."""
+    by_kernel: dict[tuple[str, int, str], list[Record]] = {}
+    for profile in profiles:
+        if profile["metrics"]["share"] >= LEAST_SHARE:
+            point = profile["point"]
+            by_kernel.setdefault((point["rung"], point["N"], profile["entry"]), []).append(profile["metrics"])
+
+    def spread(values: Sequence[float]) -> str:
+        least, most = (f"{value:.0f}" for value in (min(values), max(values)))
+        return f"{least}%" if least == most else f"{least} to {most}%"
+
+    rungs = list(ALL_DIRECTIONS.named)
+    ordered = sorted(by_kernel, key=lambda kernel: (-kernel[1], rungs.index(kernel[0])))
+    lines = [
+        (f"`{rung}`", str(N), f"`{entry}`", *(spread([of[name] for of in kernels]) for name in COUNTED))
+        for rung, N, entry in ordered
+        for kernels in [by_kernel[rung, N, entry]]
+    ]
+    return "\n".join(markdown_table(COUNTER_COLUMNS, lines))
+
+
+def grouped(records: Sequence[Record]) -> str:
+    """Kernel times in us of dgrad on layers with groups, by rung and cuDNN."""
+    rungs = list(dict.fromkeys(record["point"]["rung"] for record in records))
+    by_layer: dict[tuple[str, int, int], dict[str, Record]] = {}
+    for record in records:
+        point = record["point"]
+        by_layer.setdefault((point["workload"], point["layer"], point["N"]), {})[point["rung"]] = record
+
+    def us(record: Record | None) -> Cell:
+        ms = median_of(record, "kernel") if record else None
+        return MISSING if ms is None else f"{1e3 * ms:.1f}"
+
+    lines = [
+        (workload, str(layer), shape(WORKLOADS[workload].layers[layer - 1]), str(N), *map(us, map(of.get, rungs)))
+        for (workload, layer, N), of in by_layer.items()
+    ]
+    columns = "network", "layer", "shape", "N", *(f"`{rung}`" for rung in rungs)
+    return "\n".join(markdown_table(columns, lines))
+
+
 def where(records: Records) -> str:
     """The card and the batch, in a line."""
     cards = dict.fromkeys(header["name"] for header in records.headers.values() if header["type"] == "device")
@@ -228,11 +277,13 @@ def parts(
     more: Sequence[Path] = (),
     in_clusters: Sequence[Path] = (),
     again: Sequence[Path] = (),
+    with_groups: Sequence[Path] = (),
+    counters: Sequence[Path] = (),
 ) -> dict[str, str]:
     """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card.
 
     ``more``: records of other batch sizes and constants; ``in_clusters``: of rungs with clusters and without;
-    ``again``: of gradients on another card.
+    ``again``: of gradients on another card; ``with_groups``: of layers with groups; ``counters``: Nsight Compute's.
     """
     records = read(files)
     latest = records.latest()
@@ -247,4 +298,6 @@ def parts(
         **({"others": others(read(more).latest())} if more else {}),
         **({"clusters": clusters(read(in_clusters).latest())} if in_clusters else {}),
         **({"bits": bits(records, read(again))} if again else {}),
+        **({"gradients-groups": grouped(read(with_groups).latest())} if with_groups else {}),
+        **({"gradients-counters": counted(of_kind(counters, "profile"))} if counters else {}),
     }

@@ -236,8 +236,9 @@ gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch si
     stage "gradients/$name" --layers 1 --N 128 --rungs "$first_gradients" --peers "$cudnn" "${timed[@]}"
     stage "gradients/$name" --layers 3 --N 128 --rungs dgrad-mma-split,dgrad-mma-half "${timed[@]}"
     stage "gradients/$name" --layers 1,3 --N 128 "${timed[@]}" \
-        --rungs wgrad-direct,wgrad-partial,wgrad-atomic,wgrad-shared,wgrad-matmul,dgrad-phases,dgrad-igemm,dgrad-direct,dgrad-scatter
-    local others="gradients/others/$name"
+        --rungs wgrad-direct,wgrad-partial,wgrad-atomic,wgrad-shared,wgrad-matmul
+    stage "gradients/$name" --layers 1,3 --N 128 "${timed[@]}" --rungs dgrad-phases,dgrad-igemm,dgrad-direct,dgrad-scatter
+    local others="gradients/others/$name" images
     local shared=wgrad-wgmma-half,wgrad-wgmma-scaled,wgrad-wgmma-half-blocked
     stage "$others" --layers 2-5 --N 1,32 --rungs wgrad-wgmma-split "${timed[@]}"
     stage "$others" --layers 3,4 --N 1,32 --rungs wgrad-wgmma-half --peers torch-nhwc-fp16 "${timed[@]}"
@@ -245,6 +246,15 @@ gradients() {  # rungs of dgrad and wgrad with cuDNN's gradients; other batch si
     stage "$others" --layers 2-5 --N 128 --rungs wgrad-wgmma-split --set CLUSTER=2 "${timed[@]}"
     stage "$others" --layers 3 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=32 --set STAGES=4,6,8 "${timed[@]}"
     stage "$others" --layers 3,4 --N 128 --rungs wgrad-wgmma-half --set TILE_PIXELS=128 --set STAGES=2 "${timed[@]}"
+    local grouped=(--N 32 --direction dgrad --peers torch-nchw-fp32 "${timed[@]}")
+    stage "$others-dgrad" --workload depthwise --layers 1,2,20 --rungs dgrad-phases,dgrad-igemm,dgrad-wgmma-split \
+        "${grouped[@]}"
+    stage "$others-dgrad" --workload resnext-regnet --layers 2,6 --rungs dgrad-phases,dgrad-igemm "${grouped[@]}"
+    for images in 128 1; do
+        whole "$others-counters-$images" "counters of gradients: not finished" -m alexconv.profile --layers 2-5 --N $images \
+            --rungs wgrad-wgmma-half,wgrad-wgmma-split,wgrad-wgmma-scaled,dgrad-wgmma-half-whole,dgrad-wgmma-split,\
+dgrad-wgmma-scaled --out
+    done
 }
 
 bits() {  # gradients on another card: the same bits as on the first

@@ -297,18 +297,6 @@ def gradients() -> dict[str, list[float]]:
         }
         return 100 * (by_size[2] / by_size[1] - 1)
 
-    def step(name: str, N: int, directions: tuple[str, ...] = ("forward", "dgrad", "wgrad")) -> float:
-        """Milliseconds of AlexNet's convolutions in fp16, without dgrad of layer 1."""
-        return sum(
-            line["graph_ms"]["alexconv-nhwc"][direction]
-            for line in lines(f"training/{name}.jsonl", "library-training")
-            for direction in directions
-            if (line["precision"], line["N"]) == ("fp16", N) and (direction, line["layer"]) != ("dgrad", 1)
-        )
-
-    def dgrad(name: str, N: int) -> float:
-        return step(name, N, ("dgrad",))
-
     classes = "fp16", "tf32"
     before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
 
@@ -321,11 +309,6 @@ def gradients() -> dict[str, list[float]]:
         "With one image they lose up to # %": [
             max(of_cluster(precision, layer, 1) for precision in classes for layer in (3, 4, 5))
         ],
-        "in fp16 took # ms, # ms and # ms with 1, 32 and 128 images": [
-            dgrad("others/h200-turned-one-by-one", N) for N in (1, 32, 128)
-        ],
-        "instead of the table's # ms, # ms and # ms": [dgrad("h200-alexnet", N) for N in (1, 32, 128)],
-        "and the whole step with one image # ms": [step("others/h200-turned-one-by-one", 1)],
         "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
             half(3, after),
             half(4, after),
