@@ -277,8 +277,7 @@ class Bench:
             if contender == "alexconv":
                 terms = {"stride": conv.strides, "padding": conv.top or conv.pad, "precision": precision}
                 facts["rungs"][layout] = {
-                    direction: self.alexconv.explain(x, w, direction=direction, **terms).rung
-                    for direction in calls
+                    direction: self.alexconv.explain(x, w, direction=direction, **terms).rung for direction in calls
                 }
         cudnn.deterministic = False
         return facts
