@@ -134,8 +134,13 @@ def goals(records: Sequence[Record]) -> str:
         own, other = map(summed, sides)
         wrong = ", ".join(str(layer) for layer, ms in zip(layers, sides[1], strict=True) if ms is None)
         ratio = f"{own / other:.2f}" if own and other else f"cuDNN is wrong on {wrong}"
-        lines.append((direction, precision, f"{layers[0]}-{layers[-1]}", f"{goal:.2f}", ratio))
-    return "\n".join(markdown_table(("direction", "class", "layers", "wanted over cuDNN", "measured"), lines))
+        both = [(ours / cudnn, layer) for ours, cudnn, layer in zip(*sides, layers, strict=True) if ours and cudnn]
+        worst, layer = max(both)
+        lines.append(
+            (direction, precision, f"{layers[0]}-{layers[-1]}", f"{goal:.2f}", ratio, f"{worst:.2f} (layer {layer})")
+        )
+    columns = "direction", "class", "layers", "wanted over cuDNN", "measured", "worst layer"
+    return "\n".join(markdown_table(columns, lines))
 
 
 def refused(records: Sequence[Record]) -> str:

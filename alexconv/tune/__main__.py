@@ -30,7 +30,7 @@ from uuid import uuid4
 
 from alexconv.cli import display
 from alexconv.cli.display import Progress
-from alexconv.cli.point_options import GPU_BATCH, add_layers, add_rungs, points_of
+from alexconv.cli.point_options import GPU_BATCH, add_direction, add_layers, add_rungs, points_of
 from alexconv.cluster.connection import connected
 from alexconv.cluster.pool import Pool
 from alexconv.cluster.worker import Request
@@ -83,7 +83,12 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add_layers(options, GPU_BATCH)
     add_rungs(options)
-    add("--auto", action="store_true", help="compare rungs, not constants, and keep the fastest of each precision")
+    add_direction(options)
+    add(
+        "--auto",
+        action="store_true",
+        help="compare rungs, not constants, and keep the fastest of each direction and precision",
+    )
     add(
         "--precision",
         type=comma_separated,

@@ -103,11 +103,11 @@ def compare_rungs(
         tuned = cache.load(executor, point.entry, point.conv, point.N, print_to_stderr)
         both += [point, replace(point, constants=tuned.constants)] if tuned else [point]
     runner = Runner(executor, both, settings)
-    kinds: dict[tuple[str, int, int, str, str], list[Point]] = {}
+    kinds: dict[tuple[str, str, int, int, str, str], list[Point]] = {}
     for point in dict.fromkeys(both):
         with suppress(Skip):
             runner.plan(point)
-            kind = point.workload, point.layer, point.N, point.precision, point.entry.layout
+            kind = point.direction, point.workload, point.layer, point.N, point.precision, point.entry.layout
             kinds.setdefault(kind, []).append(point)
     suited = [point for same_kind in kinds.values() for point in same_kind]
     if not suited:

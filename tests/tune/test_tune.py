@@ -18,7 +18,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.files import write_json
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
 from alexconv.precisions import PRECISIONS
@@ -482,6 +482,21 @@ def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, c
             True,
         )
     assert "fastest rung" in {column.header for column in tuning_tables.rungs_table(comparisons).columns}
+
+
+def test_auto_compares_the_rungs_of_each_direction_among_themselves(tmp_path, cache):
+    words = [*SMALL, "--auto", "--layers", "2", "--direction", "dgrad,wgrad", "--out", str(tmp_path / "auto.jsonl")]
+    rungs = "dgrad-direct,dgrad-phases,dgrad-igemm,wgrad-direct,wgrad-partial,wgrad-igemm"
+    options = tune.parser().parse_args([*words, "--rungs", rungs])
+    comparisons = tune.compare(options, ALL_DIRECTIONS, MadeUpGpu(), "the command")
+    assert [(c.first.direction, len(c.records), c.best.rung.direction) for c in comparisons] == [
+        ("dgrad", 3, "dgrad"),
+        ("wgrad", 3, "wgrad"),
+    ]
+    for of_direction in comparisons:
+        conv = LENET.layer(2).toward(of_direction.first.direction)
+        request = Request(conv, 1, "fp32", "nchw")
+        assert auto.choose(MadeUpGpu(), request, print).rung is of_direction.best.rung
 
 
 def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
