@@ -11,6 +11,7 @@
 // taps that they have.
 #pragma once
 #include "../common/padding.cuh"
+#include "../common/vector.cuh"
 
 #ifndef LAYER_TOP
 #define LAYER_TOP 0
@@ -52,12 +53,6 @@ __device__ __noinline__ float sum_of_taps(const Value* __restrict__ w,  // [LAYE
 
 constexpr int INTERLEAVE_THREADS = 256;
 
-// Neighbouring channels that one access loads.
-template <class Value, int count>
-struct alignas(count * sizeof(Value)) Channels {
-    Value values[count];
-};
-
 // Threads write neighbouring values of dx, from the convolution's outputs: each one, or with channels innermost those of
 // 16 bytes. channels_innermost: NHWC, of all three arrays.
 template <bool channels_innermost, class Value>
@@ -70,7 +65,7 @@ __device__ __forceinline__ void interleave_phases(const Value* __restrict__ phas
     constexpr unsigned EXPONENT = 0x7f800000;
     constexpr int WIDEST = 16 / sizeof(Value), COUNT = channels_innermost && LAYER_C % WIDEST == 0 ? WIDEST : 1;
     constexpr int GROUPS_OF_IMAGE = LAYER_C * LAYER_H * LAYER_W / COUNT, GROUPS_OF_PIXEL = LAYER_C / COUNT;
-    using Group = Channels<Value, COUNT>;
+    using Group = Vector<Value, COUNT>;  // of neighbouring channels
     const long long step = (long long)gridDim.x * INTERLEAVE_THREADS, step_n = step / GROUPS_OF_IMAGE;
     const int step_place = int(step - step_n * GROUPS_OF_IMAGE);
     const long long first = (long long)blockIdx.x * INTERLEAVE_THREADS + threadIdx.x;

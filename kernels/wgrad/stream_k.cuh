@@ -28,6 +28,7 @@
 #pragma once
 #include "../arch/multicast.cuh"
 #include "../arch/wgmma_transposed.cuh"
+#include "../common/vector.cuh"
 #include "pixel_runs.cuh"
 
 constexpr int PLANE_VALUES = 64, MMA_K = 16, WGMMA_ROWS = 64;  // values of a row of 128 bytes; K and M of a wgmma
@@ -307,12 +308,6 @@ __device__ __forceinline__ void multiply_stream(const OperandMaps<terms>& maps,
     if constexpr (CLUSTER > 1) cluster_barrier();  // no block ends while others bring parts to it or arrive there
 }
 
-// Floats that one access loads.
-template <int count>
-struct alignas(count * sizeof(float)) Floats {
-    float values[count];
-};
-
 // The sums of SUMMED weights, neighbouring taps of a run from `place` on: of their fragments, in the order of pixels.
 template <int SUMMED>
 __device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
@@ -329,7 +324,7 @@ __device__ __forceinline__ void stream_sums(float (&sums)[SUMMED],
     const float* of_slot = partial + slot * TILE_WEIGHTS + row * TILE_TAPS + column;
 #pragma unroll 4
     for (int cluster = first; cluster <= last; ++cluster, of_slot += CLUSTER * TILE_WEIGHTS) {
-        const auto of_fragment = *reinterpret_cast<const Floats<SUMMED>*>(of_slot);
+        const auto of_fragment = load_or_zeros<SUMMED>(of_slot, true);
 #pragma unroll
         for (int i = 0; i < SUMMED; ++i) sums[i] += of_fragment.values[i];
     }
