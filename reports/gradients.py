@@ -135,10 +135,8 @@ def goals(records: Sequence[Record]) -> str:
         wrong = ", ".join(str(layer) for layer, ms in zip(layers, sides[1], strict=True) if ms is None)
         ratio = f"{own / other:.2f}" if own and other else f"cuDNN is wrong on {wrong}"
         both = [(ours / cudnn, layer) for ours, cudnn, layer in zip(*sides, layers, strict=True) if ours and cudnn]
-        worst, layer = max(both)
-        lines.append(
-            (direction, precision, f"{layers[0]}-{layers[-1]}", f"{goal:.2f}", ratio, f"{worst:.2f} (layer {layer})")
-        )
+        worst = f"{max(both)[0]:.2f} (layer {max(both)[1]})" if both else MISSING
+        lines.append((direction, precision, f"{layers[0]}-{layers[-1]}", f"{goal:.2f}", ratio, worst))
     columns = "direction", "class", "layers", "wanted over cuDNN", "measured", "worst layer"
     return "\n".join(markdown_table(columns, lines))
 

@@ -8,7 +8,7 @@ from alexconv.kernels.geometry import FLOAT, TURING, WARP, round_up
 from alexconv.kernels.preparation import flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
-from alexconv.kernels.times import CLOCK, STREAM_K, TILE, Time, outputs, values
+from alexconv.kernels.times import CLOCK, Time, values
 from alexconv.shapes import Conv
 
 LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_gemm.cuh
@@ -16,8 +16,10 @@ THREAD_ROWS = (4, 8, 12, 16)
 DEPTHS = (4, 8, 12, 16)
 TILES_OF_UNIT = 2  # at most, for which a stream-K work unit leaves partial sums
 RATE, SLOWER_RATE = 105.0, 105.0 * 0.9  # multiply-adds per cycle of a multiprocessor, of igemm-async and of the others
-BLOCK_OUTPUTS = 128 * 64  # of a block; a multiprocessor reaches its rate with two
-OVERHEAD = 22  # of a block, in taps
+ALONE = 0.8  # of the rate, for a block without another on its multiprocessor
+TAP = 0.04  # microseconds of a tap, at least: its loads' latency, over the stages
+RESIDENT = 2  # blocks of a multiprocessor
+BLOCK, STREAMS = 2.0, 6.0  # microseconds besides; with stream-K
 
 
 def tile_rows(p: Problem) -> int:
@@ -170,11 +172,15 @@ def time(rate: float, *, streams: bool = False) -> Time:
     """The time of a rung with this rate; ``streams``: stream-K keeps all multiprocessors busy."""
 
     def busy(p: Problem) -> float:
-        blocks = outputs(p) / BLOCK_OUTPUTS
-        occupied = p.device.multiprocessors if streams else min(p.device.multiprocessors, max(0.5, blocks / 2))
-        return p.conv.macs(p.N) / (rate * occupied * CLOCK) * (1 + OVERHEAD / p.conv.K)
+        of_each = tiles(p) / p.device.multiprocessors
+        of_tile = p.conv.K * tile_rows(p) * tile_columns(p) / (rate * CLOCK)
+        if streams:
+            units = min(p.device.multiprocessors, tiles(p) * max(1.0, k_tiles(p) / p["LEAST_K_TILES"]))
+            return tiles(p) / units * of_tile / ALONE
+        alone = ALONE if of_each <= 1 else 1.0
+        return max(ceil(of_each) * of_tile / alone, ceil(of_each / RESIDENT) * TAP * p.conv.K)
 
-    return Time(busy, values(FLOAT, FLOAT), fixed=STREAM_K if streams else 4 * TILE)
+    return Time(busy, values(FLOAT, FLOAT), fixed=STREAMS if streams else BLOCK)
 
 
 IGEMM_RUNGS: tuple[Rung, ...] = (

@@ -33,10 +33,10 @@ FEWER_WARPS, FEWEST_STAGES = (8, 4), 2  # of blocks that have little shared memo
 FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep no more than FEW_WARPS warps busy
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input reuse; with a stride
 COPIED = 22e3  # bytes per microsecond that a block copies to shared memory
-BLOCK, SPLIT = 4.0, 1.5  # microseconds of a block besides its taps; of adding split-K slices
+BLOCK, SPLIT = 2.6, 1.5  # microseconds of a block besides its taps; of adding split-K slices
 ANOTHER = 0.7  # of a block's time that each wave of blocks but the first takes: they overlap
 # How much longer a block takes with one channel of scaled floats, by their terms: some pixels are too faint, or many.
-FAINT = {1: 3.0, 2: 8.0}
+FAINT = {1: 1.5, 2: 5.0}
 WAVE = 2.0  # least microseconds of a wave of blocks
 
 

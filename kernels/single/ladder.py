@@ -21,7 +21,7 @@ from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
 from alexconv.shapes import LAYER_FEATURES, Conv
 
 UNGROUPED = tuple(name for name in LAYER_FEATURES if name != "groups")
-ANY_SLOWER = 1.1  # how much longer than its products or bytes a thread for each output of any layer takes
+STRIDE_APART = 8  # columns between the loads of neighbouring threads that double their time: a sector has as many
 OUTPUT_THREADS = 256  # of a block whose threads take an output of the batch each
 
 
@@ -308,6 +308,16 @@ def filters_time(size: int, byte: float, product: float, fixed: float) -> Time:
     return Time(busy, values(size, size), fixed=fixed)
 
 
+def any_time(tap: float) -> Time:
+    """The time of a thread for each output of any layer: with a stride neighbouring threads load apart."""
+    time = on_cuda_cores(rate=8.0, tap=tap)
+
+    def busy(p: Problem) -> float:
+        return time.busy(p) * (1 + p.conv.strides[1] / STRIDE_APART)
+
+    return replace(time, busy=busy)
+
+
 def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: int = FLOAT) -> Rung:
     """A rung with a thread for each output; its kernel has its file's name."""
     entry = name.replace("-", "_")
@@ -322,7 +332,7 @@ def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: i
         precision="fp16" if size == HALF else "fp32",
         layout="nhwc" if size == HALF else "nchw",
         takes=LAYER_FEATURES,
-        time=replace(on_cuda_cores(rate=8.0, tap=tap), slower=ANY_SLOWER),
+        time=any_time(tap),
         cpu_order=2,
     )
 

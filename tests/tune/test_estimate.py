@@ -11,6 +11,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
 from alexconv.records.store import read
+from alexconv.reports.choices import LOST, of_trials
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tune.estimate import best, candidates, estimate
 
@@ -48,6 +49,30 @@ def test_networks_layers_take_about_as_long_as_estimated():
     lost = [min(pairs)[1] / min(time for _, time in pairs) for pairs in times.values()]
     assert max(lost) < 1.3
     assert exp(mean(map(log, lost))) < 1.03
+
+
+def estimated(record, trial):
+    """Today's estimate of a trial's rung and its copies, in microseconds."""
+    rung, conv = RUNGS[trial["rung"]], Conv(**record["conv"])
+    known = {constant.name for constant in rung.constants}
+    chosen = {name: value for name, value in trial["constants"].items() if name in known}
+    bound = BoundRung(rung, conv, rung.resolve(conv, chosen, record["N"]))
+    return (trial["us"] if bound.refusal() else estimate(bound, record["N"])) + trial["copies_us"]
+
+
+def test_estimates_choose_well_for_layers_drawn_at_random():
+    """Of the rungs that choices.py timed; estimates were corrected by these layers."""
+    lost = []
+    for file in sorted((RESULTS / "choices").iterdir()):
+        for record in of_trials(read([file])):
+            timed = [trial for trial in record["trials"] if "ms" in trial and trial["rung"] in RUNGS]
+            if len(timed) > 1:
+                chosen = min(timed, key=lambda trial: estimated(record, trial))
+                lost.append(chosen["ms"] / min(trial["ms"] for trial in timed))
+    assert len(lost) > 500
+    assert exp(mean(map(log, lost))) < 1.035
+    assert sum(loss > LOST for loss in lost) < 0.05 * len(lost)
+    assert max(lost) < 2
 
 
 def test_every_rung_that_networks_layers_need_has_an_estimate():
