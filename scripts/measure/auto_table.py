@@ -43,7 +43,7 @@ def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
         rung = RUNGS.get(point["rung"])
         if record["status"] != "ok" or rung is None or "layer" not in point:
             continue
-        conv, constants = WORKLOADS[point["workload"]].layer(point["layer"]), point["constants"]
+        conv, constants = WORKLOADS[point["workload"]].layer(point["layer"]), rung.recorded(point["constants"])
         if set(constants) == {constant.name for constant in rung.constants}:
             name = json.dumps([rung.name, constants], sort_keys=True)
             measured[conv, point["N"]][name] = median(record["samples"]["kernel"]), BoundRung(rung, conv, constants)
@@ -58,12 +58,12 @@ def take(measured: Times, record: Record) -> None:
     conv, timed = Conv(**record["conv"]), {}
     for choice, ms in record["graph_ms"].items():
         if choice.startswith("["):  # others are cuDNN's
-            name, constants = json.loads(choice)
-            if name in RUNGS and {constant for constant, _ in constants} == {
-                constant.name for constant in RUNGS[name].constants
-            }:
-                bound = BoundRung(RUNGS[name], conv, dict(constants))
-                timed[json.dumps([name, dict(constants)], sort_keys=True)] = ms, bound
+            name, pairs = json.loads(choice)
+            if (rung := RUNGS.get(name)) is None:
+                continue
+            constants = rung.recorded(dict(pairs))
+            if set(constants) == {constant.name for constant in rung.constants}:
+                timed[json.dumps([name, constants], sort_keys=True)] = ms, BoundRung(rung, conv, constants)
     layouts = {bound.rung.layout for _, bound in timed.values()}
     for name, (_, bound) in list(measured.items()):
         if bound.rung.layout in layouts and bound.rung.precision == record["precision"]:
