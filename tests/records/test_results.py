@@ -18,7 +18,7 @@ from alexconv.reports.site import compose
 OWN_KERNELS = {"course"}  # of docs/own-kernels.md
 # One outcome of a test or mutant per line.
 OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl", "suite-mutants.jsonl"}
-OLDER = {"h200-contenders", "h100-groups-1"}  # some points are older than a constant of their rung
+OLDER = {"h200-contenders"}  # some points are older than a constant of their rung
 RENAMED = {"wgmma-before", "wgmma-after"}  # a constant has another name since: IMAGES_AT_A_TIME
 RUNGS = ALL_DIRECTIONS.named
 FOLDER = Path(__file__).resolve().parent.parent.parent / "results"
