@@ -1,11 +1,9 @@
 """The dgrad rungs: gradients of the input."""
 
-from collections.abc import Callable
 from math import ceil, prod
 
 from alexconv.kernels.dgrad.turned import dgrad_rung, phased_rung
-from alexconv.kernels.geometry import round_up
-from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, LANES_DOWN, block, tile_columns, tile_rows
+from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, least_padded, tile_columns, tile_rows
 from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
@@ -47,18 +45,7 @@ def additions(p: Problem) -> int:
 # ---- Implicit GEMM ---------------------------------------------------------------------------------------------------
 
 IGEMM_RATE = 60.0  # multiply-adds per cycle of a multiprocessor
-# Tiles: warps and a thread's channels down, warps and a thread's pixels across; the largest first.
-TILES = ((2, 8, 2, 8), (2, 4, 2, 8), (1, 4, 4, 8))
-
-
-def tile_of_channels(place: int) -> Callable[[Problem], int]:
-    """A number of the tile with the fewest rows beyond the last channel of a group, the first of several."""
-
-    def default(p: Problem) -> int:
-        C = p.conv.C // p.conv.groups
-        return min(TILES, key=lambda tile: round_up(C, tile[0] * LANES_DOWN * tile[1]))[place]
-
-    return default
+TILES = ((2, 8, 2, 8), (2, 4, 2, 8), (1, 4, 4, 8))  # of channels and pixels, the largest first
 
 
 def phase_pixels(p: Problem) -> int:
@@ -82,6 +69,8 @@ def igemm_products(p: Problem) -> float:
     blocks, taps = igemm_grid(p)[0], p.conv.R * p.conv.S * p.conv.M // p.conv.groups
     return blocks * tile_rows(p) * tile_columns(p) * taps
 
+
+tile_of_channels = least_padded(TILES, lambda p: p.conv.C // p.conv.groups)
 
 IGEMM_CONSTANTS = (
     Constant("WARPS_DOWN", "warps of a block that divide its channels", tile_of_channels(0), choices=(1, 2, 4)),

@@ -1,6 +1,6 @@
 """The igemm rungs: implicit GEMM in fp32 on the CUDA cores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 
 from alexconv.kernels.dynamic import Dynamic
@@ -114,6 +114,20 @@ def thread_rows(most_warps: int, most: int) -> Constant:
         return min((rows for rows in THREAD_ROWS if rows <= most), key=cost)
 
     return Constant("THREAD_ROWS", "filters of a thread", default, choices=THREAD_ROWS)
+
+
+def least_padded(
+    tiles: Sequence[tuple[int, int, int, int]], rows: Callable[[Problem], int]
+) -> Callable[[int], Callable[[Problem], int]]:
+    """Defaults by place in the tile that needs the least padding beyond the last row, the first of several.
+
+    Tiles: warps and a thread's rows down, warps and a thread's columns across.
+    """
+
+    def best(p: Problem) -> tuple[int, int, int, int]:
+        return min(tiles, key=lambda tile: round_up(rows(p), tile[0] * LANES_DOWN * tile[1]))
+
+    return lambda place: lambda p: best(p)[place]
 
 
 def tile_constants(most_warps: int, rows: int) -> tuple[Constant, ...]:

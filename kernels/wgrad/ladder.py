@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from alexconv.kernels.common.tiles import tile, tile_block
 from alexconv.kernels.geometry import AMPERE, FLOAT, PORTABLE_SHARED, beyond_shared, outside_block, round_up
-from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, tile_columns, tile_rows
+from alexconv.kernels.igemm.ladder import BLOCKS_PER_SM, block, least_padded, tile_columns, tile_rows
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import multiplying
@@ -158,22 +158,8 @@ def slices_constant(tiles_of: Callable[[Problem], int], partial_pixels: float) -
     return Constant("SLICES", "parts of the sum over the batch's pixels, each of other blocks", default)
 
 
-WASTED = (  # tiles: rows of warps, of threads; columns of warps, of threads
-    (4, 8, 2, 8),
-    (2, 12, 4, 4),
-    (2, 8, 4, 4),
-)
-
-
-def tile_of_product(place: int) -> Callable[[Problem], int]:
-    """A number of the tile with the fewest rows beyond the last filter, the first of several."""
-
-    def default(p: Problem) -> int:
-        M = p.conv.M // p.conv.groups
-        return min(WASTED, key=lambda tile: ceil(M / (tile[0] * 4 * tile[1])) * tile[0] * tile[1])[place]
-
-    return default
-
+TILES = ((4, 8, 2, 8), (2, 12, 4, 4), (2, 8, 4, 4))  # of filters and taps
+tile_of_product = least_padded(TILES, lambda p: p.conv.M // p.conv.groups)
 
 IGEMM_CONSTANTS = (
     Constant("WARPS_DOWN", "warps of a block that divide its filters", tile_of_product(0), choices=(1, 2, 4)),
