@@ -11,7 +11,7 @@ from alexconv.records.statistics import faster, median_of, summed
 from alexconv.records.store import DIRECTION, Record, Records, read
 from alexconv.reports.elements import MISSING, Cell, markdown_table
 from alexconv.reports.measurements import card_of
-from alexconv.reports.networks import shape
+from alexconv.reports.networks import microseconds, shape
 from alexconv.reports.training import of_kind
 from alexconv.shapes import DGRAD, DIRECTIONS, FORWARD, WGRAD, WORKLOADS
 
@@ -239,8 +239,7 @@ def grouped(records: Sequence[Record]) -> str:
         by_layer.setdefault((point["workload"], point["layer"], point["N"]), {})[point["rung"]] = record
 
     def us(record: Record | None) -> Cell:
-        ms = median_of(record, "kernel") if record else None
-        return MISSING if ms is None else f"{1e3 * ms:.1f}"
+        return f"{microseconds(record):.1f}" if record and record["status"] == "ok" else MISSING
 
     lines = [
         (workload, str(layer), shape(WORKLOADS[workload].layers[layer - 1]), str(N), *map(us, map(of.get, rungs)))
@@ -283,7 +282,7 @@ def parts(
     with_groups: Sequence[Path] = (),
     counters: Sequence[Path] = (),
 ) -> dict[str, str]:
-    """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs on the same card.
+    """The generated parts of docs/gradients.md, from records of gradients, and of forward rungs.
 
     ``more``: records of other batch sizes and constants; ``in_clusters``: of rungs with clusters and without;
     ``again``: of gradients on another card; ``with_groups``: of layers with groups; ``counters``: Nsight Compute's.

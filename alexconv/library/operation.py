@@ -200,7 +200,7 @@ class Operation:
         lies_prepared = in_place(w, "nhwc") and bound.rung.prepares_nhwc(bound.problem(1))
         packs = not lies_prepared and not in_place(w, layout)
         if lies_prepared and call.conv.direction == FORWARD:
-            nbytes_of = dict.fromkeys(nbytes_of, 0)
+            nbytes_of = {}
         elif packs:
             nbytes_of = {**nbytes_of, role: nbytes(w)}
         addresses = lane.addresses(loaded, nbytes_of)

@@ -27,7 +27,7 @@ VECTOR_BYTES = 16  # that an instruction moves at most
 RATE = 90.0  # instructions of a multiprocessor's threads per cycle
 OF_LOAD, OF_TAP = 4, 6  # instructions for a load with its test and conversion; for a tap, lanes of which lie apart
 OF_OUTPUT, OF_PLANES_OUTPUT = 4, 12  # instructions of an output besides its multiply-adds, of strips and of planes
-ROWS_SLOWER = 0.85  # rows of a strip are loaded again for the strip below, planes once
+OF_ROWS = 0.85  # of what is counted, which rungs along rows take, as timed on random layers
 SECTORS, WAVEFRONT = 4, 2  # wavefronts of a warp's vectors that follow each other; cycles of the L1 cache for one
 
 
@@ -279,7 +279,7 @@ def row_wavefronts(p: Problem) -> float:
 def rows_time(size: int) -> Time:
     """The time of a rung with vectors along rows."""
     time = strip_time(size, strip_grid(of_planes), of_planes, vectors_of_row, wavefronts=row_wavefronts)
-    return replace(time, slower=ROWS_SLOWER)
+    return replace(time, slower=OF_ROWS)
 
 
 def channels_time(size: int) -> Time:

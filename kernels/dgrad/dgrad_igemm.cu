@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         const long long pixel = first_pixel + own_pixel + j * THREADS, n = pixel / PHASE_PIXELS;
         const int place = pixel - n * PHASE_PIXELS;
         planes[j] = dy + ((size_t)n * M + group * GROUP_M) * (E * F);
-        // Pixels beyond the batch are as far outside of the plane: no output has them.
+        // Pixels beyond the batch are as if above all outputs.
         down[j] = pixel < pixels ? place / PHASE_COLUMNS * U + taps.row + TOP : -U * (PATCH_ROWS + 1);
         across[j] = place % PHASE_COLUMNS * V + taps.column + LEFT;
     }
