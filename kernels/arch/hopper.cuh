@@ -25,7 +25,8 @@ __device__ __forceinline__ void tma_load_box(void* to, const TensorMap* map, Mba
 }
 
 // im2col mode: copies the channels from `channel` on of as many output pixels as the map says.  Pixels follow each
-// other along w, h, n from (w, h, n) on; each is shifted by (dw, dh), the tap's place in the filter.
+// other along w, h, n from (w, h, n) on; each is shifted by (dw, dh), the tap's place in the filter.  `channel` is a
+// multiple of 16 bytes: at another, an H200 reports an illegal instruction (the PTX ISA does not say so).
 __device__ __forceinline__ void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel, int w,
                                                 int h, int n, unsigned short dw, unsigned short dh)
 {

@@ -15,16 +15,15 @@ WGMMA_ROWS, MMA_K = 64, 16  # M and K of one wgmma
 
 Gathers = Callable[[Conv], bool]  # whether TMA gathers single taps of a layer
 LEAST_GATHERED = 16  # least channels for which a stride is gathered, not blocked
-
-
-LEAST_SHARED, SHARED = 16, 64  # channels, or filters, of several groups that share a product; ``products.cuh``
+SHARED = 64  # channels, or filters, of groups that share a product; ``products.cuh``
 
 
 def one_product(conv: Conv, most: int = SHARED) -> Conv:
     """The layer of a product: of one group, or of several with at most ``most`` channels and filters together."""
     one = conv.one_group
     divisors = (count for count in range(conv.groups, 1, -1) if conv.groups % count == 0)
-    fitting = (count for count in divisors if count * one.C >= LEAST_SHARED and count * max(one.C, one.M) <= most)
+    aligned = (count for count in divisors if count == conv.groups or count * one.C % CHUNK == 0)
+    fitting = (count for count in aligned if count * max(one.C, one.M) <= most)
     count = next(fitting, 1)
     return replace(one, C=count * one.C, M=count * one.M) if count > 1 else one
 
@@ -32,6 +31,18 @@ def one_product(conv: Conv, most: int = SHARED) -> Conv:
 def products(conv: Conv, most: int = SHARED) -> int:
     """The products of a layer."""
     return conv.C // one_product(conv, most).C
+
+
+def unaligned(conv: Conv, most: int = SHARED, unit: int = CHUNK) -> str | None:
+    """Why the TMA cannot bring the channels of each product from an unprepared input, or None.
+
+    Its im2col mode begins at a multiple of 16 bytes, ``unit`` channels.
+    """
+    if conv.C % CHUNK:
+        return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+    if products(conv, most) > 1 and (channels := one_product(conv, most).C) % unit:
+        return f"groups of {channels} channels: the copy engine begins at multiples of {unit}"
+    return None
 
 
 def needs_gather(conv: Conv) -> bool:

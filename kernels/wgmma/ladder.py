@@ -28,6 +28,7 @@ from alexconv.kernels.wgmma.blocked import (
     runs,
     side,
     tiles_of_filters,
+    unaligned,
     where_it_pays,
 )
 from alexconv.kernels.wgmma.times import tiled
@@ -323,9 +324,7 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
 
 def refuses_unblocked(p: Problem) -> str | None:
     """The reason why TMA cannot gather the input in place."""
-    if p.conv.C % CHUNK:
-        return f"{p.conv.C} channels: the copy engine takes multiples of {CHUNK}"
-    return refuses(NATIVE, as_it_lies)(p)
+    return unaligned(p.conv) or refuses(NATIVE, as_it_lies)(p)
 
 
 def filters_grid(gathers: Gathers = never) -> Callable[[Problem], Dims]:

@@ -9,7 +9,16 @@ from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, SCALED_FILTERS, 
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.times import CLOCK, Time, values
-from alexconv.kernels.wgmma.blocked import CHUNK, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, as_it_lies, blocked_hw, runs
+from alexconv.kernels.wgmma.blocked import (
+    CHUNK,
+    ROW_BYTES,
+    STAGE_TAPS,
+    WGMMA_ROWS,
+    as_it_lies,
+    blocked_hw,
+    runs,
+    unaligned,
+)
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     FILTER_TILES,
@@ -130,8 +139,8 @@ def refuses(terms: int) -> Callable[[Problem], str | None]:
 
     def reason(p: Problem) -> str | None:
         conv = p.conv
-        if conv.C % CHUNK:
-            return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+        if reason := unaligned(conv, unit=CHUNK // HALVES):
+            return reason
         if as_it_lies(conv) and (beyond := beyond_map(conv)):
             return beyond
         if conv.R > LARGEST_WINDOW:

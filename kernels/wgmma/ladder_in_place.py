@@ -6,7 +6,16 @@ from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Launch, Rung, TensorMap
 from alexconv.kernels.times import CLOCK, TILE, Time, values
-from alexconv.kernels.wgmma.blocked import CHUNK, MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, one_product, products
+from alexconv.kernels.wgmma.blocked import (
+    CHUNK,
+    MMA_K,
+    ROW_BYTES,
+    STAGE_TAPS,
+    WGMMA_ROWS,
+    one_product,
+    products,
+    unaligned,
+)
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     GRID_BLOCKS,
@@ -80,8 +89,8 @@ def tiles_of_image(p: Problem) -> int:
 def refuses_in_place(p: Problem) -> str | None:
     """What the rung cannot take."""
     conv = p.conv
-    if conv.C % CHUNK:
-        return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+    if reason := unaligned(conv, SHARED):
+        return reason
     if conv.R == conv.S == 1:
         return "1 x 1 filters: they have no window"
     if conv.strides != (1, 1):

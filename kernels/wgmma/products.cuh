@@ -7,6 +7,9 @@
 // zeros for the channels of the other groups (a block-diagonal product).  Zero times infinity is NaN:
 // a rung whose products have channels of several groups computes such outputs again.
 //
+// A product of some groups has a multiple of ALIGNED_CHANNELS, since the TMA's im2col mode, which brings it from an
+// unprepared input, begins at whole 16 bytes.
+//
 // Needs: SHARED, which a rung may define.
 #pragma once
 #include "../common/padding.cuh"
@@ -14,7 +17,7 @@
 #ifndef SHARED
 #define SHARED 64
 #endif
-constexpr int LEAST_SHARED = 16;  // channels: fewer are no whole step
+constexpr int ALIGNED_CHANNELS = 8;
 
 // The groups of a product.
 constexpr int groups_together()
@@ -22,7 +25,8 @@ constexpr int groups_together()
 #ifndef DYNAMIC_SHAPE  // whose builds take one group
     for (int count = GROUPS; count > 1; --count) {
         const int channels = count * GROUP_C, filters = count * GROUP_M;
-        if (GROUPS % count == 0 && channels >= LEAST_SHARED && channels <= SHARED && filters <= SHARED) return count;
+        const bool aligned = count == GROUPS || channels % ALIGNED_CHANNELS == 0;
+        if (GROUPS % count == 0 && aligned && channels <= SHARED && filters <= SHARED) return count;
     }
 #endif
     return 1;

@@ -382,6 +382,7 @@ def test_a_copy_that_a_gpu_would_refuse_is_reported(tmp_path):
     assert "tma_load_im2col needs an im2col map" in message(tiled, IM2COL, DW=0, DH=0)
     assert "tma_load_box needs a tiled map" in message(im2col, TILED)
     assert "outside the output plane" in message(im2col, IM2COL, (0, 2, 0), DW=0, DH=0)
+    assert "at a channel that is no multiple of 16 bytes" in message(im2col, IM2COL, (4, 0, 0), DW=0, DH=0)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ SHAPES = {
     "2 groups": Conv(C=96, H=27, W=27, M=96, R=5, S=5, top=2, bottom=2, left=2, right=2, groups=2, bias=True),
     "5 groups": Conv(C=120, H=14, W=13, M=45, R=3, S=3, U=2, top=1, left=1, groups=5, bias=True),
     "32 groups": Conv(C=128, H=14, W=13, M=128, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=32),
+    "10 groups of 12": Conv(C=120, H=9, W=11, M=40, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=10),
+    "2 groups of 4": Conv(C=8, H=14, W=13, M=8, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=2),
+    "2 groups of 36": Conv(C=72, H=9, W=11, M=40, R=3, S=3, left=1, right=1, groups=2, bias=True),
     "depthwise": Conv(C=48, H=29, W=28, M=48, R=5, S=5, U=2, top=2, bottom=2, left=2, right=2, groups=48, bias=True),
     "dilated": Conv(C=32, H=20, W=21, M=32, R=3, S=3, U=2, V=3, top=4, left=5, dilation_rows=2, dilation_columns=3),
 }

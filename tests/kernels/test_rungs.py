@@ -166,6 +166,23 @@ def test_tiles_and_stages_that_random_shapes_seldom_have(host_unoptimized, name,
     assert_exact(host_unoptimized, bound, N)
 
 
+GROUPS_OF = {channels: Conv(channels * groups, 7, 6, 8 * groups, 3, 3, left=1, groups=groups)
+             for groups, channels in ((2, 4), (10, 12), (2, 36))}  # fmt: skip
+IN_PLACE = "wgmma-half", "wgmma-half-whole", "wgmma-window-in-place", "wgmma-floats"
+
+
+@pytest.mark.parametrize("channels", GROUPS_OF)
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_products_of_groups_begin_where_the_copy_engine_does(host_unoptimized, name, channels):
+    conv = GROUPS_OF[channels]
+    bound = BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {}, 2, H200), H200)
+    if channels == 36 and RUNGS[name].precision == "fp16":  # 72 bytes
+        assert bound.refusal() == "groups of 36 channels: the copy engine begins at multiples of 8"
+    else:
+        assert bound.refusal() is None
+        assert_exact(host_unoptimized, bound, 2)
+
+
 def test_windows_in_place_need_a_block_for_each_tile_of_filters():
     rung, conv = RUNGS["wgmma-window-in-place"], Conv(C=8, H=9, W=9, M=96, R=3, S=3)
     for blocks, refused in ((3, None), (2, "3 tiles of filters for 2 blocks")):

@@ -91,6 +91,7 @@ inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, i
     const int end_w = int(dims[1]) + map->upper[0], end_h = int(dims[2]) + map->upper[1];
     if (w < left || w >= end_w || (w - left) % across || h < top || h >= end_h || (h - top) % down)
         fail("tma_load_im2col begins at a pixel outside the output plane", site);
+    if (channel % HALVES) fail("tma_load_im2col begins at a channel that is no multiple of 16 bytes", site);
     const trace::Pause pause;
     const unsigned bytes = map->box[1] * ROW_BYTES;
     hazards::start_bulk_copy(to, map->base, bytes, barrier, site, [=]() mutable {
