@@ -14,14 +14,18 @@ from alexconv.executors.cuda.timing import (
     time_on_device,
     time_once,
     under_load,
+    without_waits,
 )
 
 TICK = 0.01
 
 
 class Event:
-    def __init__(self, at):
-        self.at = at
+    def __init__(self, at, *, passed=False):
+        self.at, self.passed = at, passed
+
+    def query(self):
+        return self.passed
 
     def time_since(self, other):
         return self.at - other.at
@@ -69,13 +73,38 @@ def rests(monkeypatch):
 
 def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
     gpu = Gpu()
-    assert time_once(gpu, [gpu.run], None, []) == {"kernel": 2.0, "kernel_cold": 3.0}
+    assert time_once(gpu, [gpu.run], None, []) == ({"kernel": 2.0, "kernel_cold": 3.0}, False)
     assert gpu.done == ["forget", "flush", "run", "run", "synchronize", "wait"]
+
+
+@pytest.mark.parametrize("event", [0, 1], ids=["cold", "hot"])
+def test_a_sample_for_which_the_device_waited_is_retaken_behind_more_flushes(rests, event):
+    class Hurried(Gpu):
+        """Comes to one event of the first three samples before what follows is enqueued."""
+
+        marked = 0
+
+        def mark(self, stream):
+            number, self.marked = self.marked, self.marked + 1
+            return Event(self.now, passed=number in (event, 3 + event, 6 + event))
+
+    gpu = Hurried()
+    once = without_waits(partial(time_once, gpu, [gpu.run], None, []))
+    assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
+    assert gpu.done.count("flush") == 1 + 2 + 4 + 8
+    once()
+    assert gpu.done.count("flush") == 1 + 2 + 4 + 8 + 8, "a later sample begins with as many"
+
+
+def test_a_sample_of_a_host_that_is_always_late_counts_after_some_tries():
+    flushes = []
+    assert without_waits(lambda count: flushes.append(count) or ({"kernel": 2.0}, True))() == {"kernel": 2.0}
+    assert flushes == [1, 2, 4, 8, *[16] * 6]
 
 
 def test_the_device_rests_between_samples_for_as_long_as_one_took(rests):
     gpu = Gpu()
-    once = rested(partial(time_once, gpu, [gpu.run], None, []))
+    once = rested(without_waits(partial(time_once, gpu, [gpu.run], None, [])))
     assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
     assert not rests, "no rest before the first sample"
     assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
@@ -93,7 +122,7 @@ def test_no_rest_is_longer_than_the_longest(rests, monkeypatch):
 
 def test_the_pieces_of_a_batch_are_timed_one_by_one_and_added(rests):
     gpu = Gpu()
-    assert time_once(gpu, [gpu.run] * 3, None, []) == {"kernel": 6.0, "kernel_cold": 9.0}
+    assert time_once(gpu, [gpu.run] * 3, None, []) == ({"kernel": 6.0, "kernel_cold": 9.0}, False)
     assert gpu.done == ["forget", *(["flush", "run", "run"] * 3), "synchronize", "wait"]
     many = Gpu()
     time_once(many, [many.run] * (FLUSHED_PIECES + 5), None, [])

@@ -263,7 +263,8 @@ class Executor:
 
     def mark(self, stream: object) -> SimpleNamespace:
         self.now += 1.0
-        return SimpleNamespace(now=self.now, time_since=partial(lambda now, other: now - other.now, self.now))
+        since = partial(lambda now, other: now - other.now, self.now)
+        return SimpleNamespace(now=self.now, time_since=since, query=lambda: False)
 
     def health(self) -> dict:
         return {"sm_clock_mhz": 1980}

@@ -2,7 +2,8 @@
 
 Before a timed region a large buffer is cleared on the same stream: that flushes the L2 cache, and keeps the device busy
 until the host has enqueued the whole region, so launch overhead is excluded.  The region is two runs of the kernels:
-the first is *cold*, the second *hot*.
+the first is *cold*, the second *hot*.  On a loaded host the device may still come to an event before the host has
+enqueued what follows, and would count its wait: such a sample is taken again, with more clearing before it.
 
 No kernel is trusted: see audit.py.  Whatever is timed, the device must be idle once the last event has completed,
 and the host's clock must agree with the events.
@@ -20,6 +21,7 @@ from alexconv.executors.cuda.device import CudaDevice
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.records.store import Record
 
+MOST_FLUSHES, MOST_TRIES = 16, 10  # before a piece, and of a sample for which the device waited
 FLUSHED_PIECES = 16  # of a batch in many pieces, those timed after a flush: each flush takes time
 LATE_MS, LATE_SHARE = 0.2, 0.1  # how long the device may stay busy after the last event: ms, and share of a run
 CLOCK_MS, MOST_RUNS = 5.0, 200  # time and most runs for a reading of the host's clock
@@ -33,27 +35,31 @@ SUSTAINED_SAMPLES, SUSTAINED_MS = 20, 2.0  # of runs back to back, and how long 
 
 
 def time_once(
-    gpu: CudaDevice, pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float]
-) -> dict[str, float]:
+    gpu: CudaDevice, pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float], flushes: int = 1
+) -> tuple[dict[str, float], bool]:
     """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the device's stream, summed over pieces.
 
     Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
     run is cold, its second hot.  ``late`` gets the milliseconds for which the device stayed busy after the last event.
+    Also returns whether the device waited for the host after a flush.
     """
     if audit:
         audit.before_sample()
     gpu.reset_persisting_lines()
-    marks = []
+    marks, waited = [], False
     for number, enqueue in enumerate(pieces):
-        if number < FLUSHED_PIECES:
+        flushed = number < FLUSHED_PIECES
+        for _ in range(flushes if flushed else 0):
             gpu.flush()
         start = gpu.mark(gpu.stream)
         enqueue()
+        waited |= flushed and start.query()
         cold = between = gpu.mark(gpu.stream)
         if audit:
             audit.between()
             between = gpu.mark(gpu.stream)
         enqueue()
+        waited |= flushed and between.query()
         marks.append((start, cold, between, gpu.mark(gpu.stream)))
     gpu.stream.synchronize()
     ended = gpu.host_ms()
@@ -64,7 +70,28 @@ def time_once(
     return {
         "kernel": sum(float(end.time_since(between)) for _, _, between, end in marks),
         "kernel_cold": sum(float(cold.time_since(start)) for start, cold, _, _ in marks),
-    }
+    }, waited
+
+
+def without_waits(
+    once: Callable[[int], tuple[dict[str, float], bool]],
+) -> Callable[[], dict[str, float]]:
+    """Takes samples again for which the device waited, with twice the flushes, which later samples keep.
+
+    The last of MOST_TRIES counts in any case.
+    """
+    flushes = 1
+
+    def again() -> dict[str, float]:
+        nonlocal flushes
+        for _ in range(MOST_TRIES):
+            sample, waited = once(flushes)
+            if not waited:
+                break
+            flushes = min(2 * flushes, MOST_FLUSHES)
+        return sample
+
+    return again
 
 
 def rested(once: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]]:
@@ -97,7 +124,8 @@ def time_on_device(
     """
     for least_seconds in (0.0, *(AGAIN_SECONDS,) * TIMES_AGAIN):
         late: list[float] = []
-        samples = repeat(rested(partial(time_once, gpu, pieces, audit, late)), max(seconds, least_seconds))
+        once = without_waits(partial(time_once, gpu, pieces, audit, late))
+        samples = repeat(rested(once), max(seconds, least_seconds))
         hot, after_end = median(samples["kernel"]), median(late)
         if after_end > LATE_MS + LATE_SHARE * hot:
             doubt = f"the device worked for {after_end:.3f} ms after the end of the timed work"
