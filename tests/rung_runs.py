@@ -22,7 +22,8 @@ from alexconv.shapes import Conv
 PLENTY = 1 << 34  # bytes of memory
 DEEP = Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1)  # with default constants, so that tests share compiled rungs
 SHALLOW, NARROW = replace(DEEP, C=3), replace(DEEP, M=3)
-DEPTHWISE = replace(DEEP, M=16, groups=16, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other
+GROUPED = replace(DEEP, groups=2, pad=0, top=1, bottom=1, left=1, right=1)  # for rungs that take no other
+DEPTHWISE = replace(GROUPED, M=16, groups=16)  # the same
 
 
 def run_once(
@@ -47,7 +48,7 @@ def small_layer(rung: Rung) -> Conv:
     """DEEP, or another for a rung that does not take it."""
     others = (
         conv
-        for conv in (DEEP, SHALLOW, NARROW, DEPTHWISE)
+        for conv in (DEEP, SHALLOW, NARROW, GROUPED, DEPTHWISE)
         if not rung.refuses(Problem(conv, 2, rung.resolve(conv, {})))
     )
     return next(others)

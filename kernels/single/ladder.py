@@ -15,8 +15,9 @@ from alexconv.kernels.geometry import (
     outside_block,
     round_up,
 )
+from alexconv.kernels.preparation import PREPARATION_THREADS, flat_block
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Constant, Dims, Launch, Rung
+from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, on_cuda_cores, values
 from alexconv.shapes import LAYER_FEATURES, Conv
 
@@ -232,6 +233,85 @@ def group_busy(p: Problem) -> float:
     products = strided * outputs * p.conv.K / (GROUP_RATE * CLOCK)
     blocks = group_grid(p)[0] / p.device.multiprocessors
     return max(1.0, blocks) * products + GROUP_BLOCK + GROUP_CHANNEL * p.conv.one_group.C
+
+
+GROUP_WARPS, GROUP_MMA, MMA_PIXELS = 8, 8, 16  # warps of a block; filters, or values of K, of an instruction; pixels
+MOST_LANE_WORDS = 96  # registers of a lane for its filters
+USUAL_CHANNELS, USUAL_WINDOW = 32, 72 * 1024  # of a block: channels; bytes of its window, so that three fit
+PIXEL_ROWS = tuple(range(1, 33))
+WORD_BYTES, CHUNK_FLOATS, BANK_FLOATS = 4, 4, 32
+WINDOW_BYTES, MMA_STEP = 40.0, 6.0  # bytes of windows that arrive in a cycle; cycles of a step of 16 pixels
+
+
+def group_steps(conv: Conv) -> int:
+    """Instructions along K: taps and channels of a group."""
+    return ceil(conv.K / GROUP_MMA)
+
+
+def group_filter_tiles(conv: Conv) -> int:
+    """Instructions along the filters of a group."""
+    return ceil(conv.one_group.M / GROUP_MMA)
+
+
+def group_filters(p: Problem) -> tuple[int, ...]:
+    """The filters of all groups as lanes hold them, two words an instruction."""
+    return p.conv.groups, group_steps(p.conv), group_filter_tiles(p.conv), ROW_THREADS, 2
+
+
+def groups_of_warps(p: Problem) -> int:
+    """Groups of a block by default: whole lines of memory for each pixel."""
+    channels = p.conv.one_group.C
+    fitting = (n for n in BLOCK_GROUPS if p.conv.groups % n == 0 and n * channels <= USUAL_CHANNELS)
+    return max(fitting, default=1)
+
+
+def pixel_pitch(p: Problem) -> int:
+    """Floats from a pixel in the window to the next; ``padded_pixel`` of direct_groups_mma.cu."""
+    channels = p["BLOCK_GROUPS"] * p.conv.one_group.C
+    pitches = range(channels, channels + BANK_FLOATS, CHUNK_FLOATS)
+    apart = (pitch for pitch in pitches if pitch * p.conv.strides[1] % BANK_FLOATS in (8, 24))
+    return next(apart, channels + CHUNK_FLOATS)
+
+
+def pixel_window(p: Problem) -> int:
+    """Shared memory for the window of a block's outputs, whose rows are whole."""
+    conv = p.conv
+    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
+    columns = (conv.F - 1) * conv.strides[1] + conv.filter_columns
+    return rows * columns * pixel_pitch(p) * FLOAT
+
+
+def pixel_rows(p: Problem) -> int:
+    """Rows of a block by default: as many as fit, in equal tiles, but a block everywhere."""
+    groups = p.N * p.conv.groups // p["BLOCK_GROUPS"]
+    rows = min(p.conv.E, max(PIXEL_ROWS))
+    while rows > 1 and (
+        pixel_window(p.having(TILE_ROWS=rows)) > USUAL_WINDOW
+        or groups * ceil(p.conv.E / rows) < p.device.multiprocessors
+    ):
+        rows -= 1
+    return ceil(p.conv.E / ceil(p.conv.E / rows))
+
+
+def refuses_wide_mma(p: Problem) -> str | None:
+    """Why the rung for narrow groups on tensor cores refuses a problem, or None."""
+    if p.conv.groups == 1:
+        return "1 group: takes two or more"
+    if p.conv.one_group.C % CHUNK_FLOATS:
+        return f"groups of {p.conv.one_group.C} channels: takes multiples of {CHUNK_FLOATS}"
+    if p.conv.groups % p["BLOCK_GROUPS"]:
+        return f"{p.conv.groups} groups are no multiple of a block's {p['BLOCK_GROUPS']}"
+    words = 2 * group_steps(p.conv) * group_filter_tiles(p.conv)
+    if words > MOST_LANE_WORDS:
+        return f"{words} words of filters in registers exceed {MOST_LANE_WORDS}"
+    return beyond_integers(p.conv) or beyond_shared(p.device, "a window needs", pixel_window(p))
+
+
+def group_mma_busy(p: Problem) -> float:
+    """Microseconds of a multiprocessor's share of windows and products."""
+    tiles = ceil(p["TILE_ROWS"] * p.conv.F / MMA_PIXELS) * p["BLOCK_GROUPS"]
+    products = tiles * group_steps(p.conv) * group_filter_tiles(p.conv) * MMA_STEP
+    return max(1.0, group_grid(p)[0] / p.device.multiprocessors) * (pixel_window(p) / WINDOW_BYTES + products) / CLOCK
 
 
 FILTERS_THREADS, FILTERS_GROUP = 256, 32  # of a block; pixels of a warp at a time
@@ -490,6 +570,46 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         min_capability=TURING,
         takes=LAYER_FEATURES,
         time=Time(group_busy, values(FLOAT, FLOAT)),
+    ),
+    Rung(
+        "direct-groups-mma",
+        alias="groups-mma",
+        idea="narrow groups on tensor cores: an instruction for eight filters of a group, NHWC",
+        family="single",
+        parent="direct-groups",
+        file="single/direct_groups_mma.cu",
+        launches=(
+            Launch(
+                "direct_groups_mma",
+                ("x", "filters", "y"),
+                group_grid,
+                lambda p: (GROUP_WARPS * ROW_THREADS, 1, 1),
+                pixel_window,
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=(
+            Constant("BLOCK_GROUPS", "groups of a block, side by side", groups_of_warps, choices=BLOCK_GROUPS),
+            Constant("TILE_ROWS", "rows of a block's outputs", pixel_rows, choices=PIXEL_ROWS),
+        ),
+        prepare=(
+            Launch(
+                "order_group_filters",
+                ("w", "filters"),
+                lambda p: (ceil(prod(group_filters(p)) / (2 * PREPARATION_THREADS)), 1, 1),
+                flat_block,
+            ),
+        ),
+        prepared=(Array("filters", group_filters, WORD_BYTES),),
+        refuses=refuses_wide_mma,
+        precision="tf32",
+        exceptions=(TF32_OPERANDS,),
+        layout="nhwc",
+        tensor_factors="tf32",
+        min_capability=AMPERE,
+        takes=LAYER_FEATURES,
+        time=Time(group_mma_busy, values(FLOAT, FLOAT), fixed=TILE),
     ),
     few_channels(
         "direct-few",
