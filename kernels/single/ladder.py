@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import ceil, prod
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
@@ -235,83 +236,149 @@ def group_busy(p: Problem) -> float:
     return max(1.0, blocks) * products + GROUP_BLOCK + GROUP_CHANNEL * p.conv.one_group.C
 
 
-GROUP_WARPS, GROUP_MMA, MMA_PIXELS = 8, 8, 16  # warps of a block; filters, or values of K, of an instruction; pixels
-MOST_LANE_WORDS = 96  # registers of a lane for its filters
-USUAL_CHANNELS, USUAL_WINDOW = 32, 72 * 1024  # of a block: channels; bytes of its window, so that three fit
-PIXEL_ROWS = tuple(range(1, 33))
-WORD_BYTES, CHUNK_FLOATS, BANK_FLOATS = 4, 4, 32
-WINDOW_BYTES, MMA_STEP = 40.0, 6.0  # bytes of windows that arrive in a cycle; cycles of a step of 16 pixels
+GROUP_WARPS, MMA_FILTERS, MMA_PIXELS = 8, 8, 16  # warps of a block; filters and pixels of an instruction
+LANE_BYTES_OF_K, COPY_BYTES, BANK_BYTES = 8, 16, 128  # of a pixel: a lane's of an instruction, of a copy, of all banks
+MOST_LANE_WORDS, MANY_LANE_WORDS = 96, 48  # registers of a lane for its filters; from which two blocks fit, not three
+LINE_BYTES, WINDOWS_BYTES = 128, 222 * 1024  # of a pixel; shared memory for the windows of a multiprocessor's blocks
+PIXEL_ROWS = tuple(range(1, 33))  # of a block's outputs
+WINDOW_RATE, MMA_STEP, MMA_TILE, PACKED = 38.0, 5.0, 2.0, 1.25  # fitted: group_mma_busy
 
 
-def group_steps(conv: Conv) -> int:
-    """Instructions along K: taps and channels of a group."""
-    return ceil(conv.K / GROUP_MMA)
+def group_steps(p: Problem, size: int) -> int:
+    """Instructions along K, taps and channels of a group, for values of so many bytes."""
+    return ceil(p.conv.K * size / (QUAD * LANE_BYTES_OF_K))
 
 
-def group_filter_tiles(conv: Conv) -> int:
+def group_filter_tiles(p: Problem) -> int:
     """Instructions along the filters of a group."""
-    return ceil(conv.one_group.M / GROUP_MMA)
+    return ceil(p.conv.one_group.M / MMA_FILTERS)
 
 
-def group_filters(p: Problem) -> tuple[int, ...]:
+def lane_words(p: Problem, size: int) -> int:
+    """Words of a lane's filters."""
+    return group_steps(p, size) * group_filter_tiles(p) * LANE_BYTES_OF_K // FLOAT
+
+
+def group_filters(p: Problem, size: int) -> tuple[int, ...]:
     """The filters of all groups as lanes hold them, two words an instruction."""
-    return p.conv.groups, group_steps(p.conv), group_filter_tiles(p.conv), ROW_THREADS, 2
+    return p.conv.groups, group_steps(p, size), group_filter_tiles(p), ROW_THREADS, 2
 
 
-def groups_of_warps(p: Problem) -> int:
-    """Groups of a block by default: whole lines of memory for each pixel."""
-    channels = p.conv.one_group.C
-    fitting = (n for n in BLOCK_GROUPS if p.conv.groups % n == 0 and n * channels <= USUAL_CHANNELS)
-    return max(fitting, default=1)
+def groups_of_warps(p: Problem, size: int) -> int:
+    """Groups of a block by default: whole lines of memory for each pixel, two where groups share its instructions."""
+    lines = LINE_BYTES * (2 if lane_words(p, size) > MANY_LANE_WORDS else 1)
+    channels = p.conv.one_group.C * size
+    fitting = [n for n in BLOCK_GROUPS if p.conv.groups % n == 0 and n * channels % COPY_BYTES == 0]
+    return max((n for n in fitting if n * channels <= lines), default=next(iter(fitting), 1))
 
 
-def pixel_pitch(p: Problem) -> int:
-    """Floats from a pixel in the window to the next; ``padded_pixel`` of direct_groups_mma.cu."""
-    channels = p["BLOCK_GROUPS"] * p.conv.one_group.C
-    pitches = range(channels, channels + BANK_FLOATS, CHUNK_FLOATS)
-    apart = (pitch for pitch in pitches if pitch * p.conv.strides[1] % BANK_FLOATS in (8, 24))
-    return next(apart, channels + CHUNK_FLOATS)
+def pixel_bytes(p: Problem, size: int) -> int:
+    """Bytes from a pixel in the window to the next; ``padded_pixel`` of groups_mma.cuh."""
+    least = p["BLOCK_GROUPS"] * p.conv.one_group.C * size
+    pitches = range(least, least + BANK_BYTES, COPY_BYTES)
+    apart = (
+        pitch for pitch in pitches if pitch * p.conv.strides[1] % BANK_BYTES in (BANK_BYTES // 4, 3 * BANK_BYTES // 4)
+    )
+    return next(apart, least + COPY_BYTES)
 
 
-def pixel_window(p: Problem) -> int:
+def pixel_window(p: Problem, size: int) -> int:
     """Shared memory for the window of a block's outputs, whose rows are whole."""
     conv = p.conv
     rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
     columns = (conv.F - 1) * conv.strides[1] + conv.filter_columns
-    return rows * columns * pixel_pitch(p) * FLOAT
+    return rows * columns * pixel_bytes(p, size)
 
 
-def pixel_rows(p: Problem) -> int:
+def pixel_rows(p: Problem, size: int) -> int:
     """Rows of a block by default: as many as fit, in equal tiles, but a block everywhere."""
+    resident = 2 if lane_words(p, size) > MANY_LANE_WORDS else 3
     groups = p.N * p.conv.groups // p["BLOCK_GROUPS"]
-    rows = min(p.conv.E, max(PIXEL_ROWS))
-    while rows > 1 and (
-        pixel_window(p.having(TILE_ROWS=rows)) > USUAL_WINDOW
-        or groups * ceil(p.conv.E / rows) < p.device.multiprocessors
-    ):
-        rows -= 1
+
+    def unsuited(rows: int) -> bool:
+        too_large = pixel_window(p.having(TILE_ROWS=rows), size) > WINDOWS_BYTES // resident
+        return too_large or groups * ceil(p.conv.E / rows) < p.device.multiprocessors
+
+    rows = next((rows for rows in reversed(PIXEL_ROWS) if rows <= p.conv.E and not unsuited(rows)), 1)
     return ceil(p.conv.E / ceil(p.conv.E / rows))
 
 
-def refuses_wide_mma(p: Problem) -> str | None:
-    """Why the rung for narrow groups on tensor cores refuses a problem, or None."""
+def refuses_wide_groups(p: Problem, size: int) -> str | None:
+    """Why a rung for narrow groups on tensor cores refuses a problem, or None."""
+    of_group, of_lane = p.conv.one_group.C, LANE_BYTES_OF_K // size
     if p.conv.groups == 1:
         return "1 group: takes two or more"
-    if p.conv.one_group.C % CHUNK_FLOATS:
-        return f"groups of {p.conv.one_group.C} channels: takes multiples of {CHUNK_FLOATS}"
+    if of_group % of_lane:
+        return f"groups of {of_group} channels: takes multiples of {of_lane}"
     if p.conv.groups % p["BLOCK_GROUPS"]:
         return f"{p.conv.groups} groups are no multiple of a block's {p['BLOCK_GROUPS']}"
-    words = 2 * group_steps(p.conv) * group_filter_tiles(p.conv)
-    if words > MOST_LANE_WORDS:
+    if p["BLOCK_GROUPS"] * of_group * size % COPY_BYTES:
+        return f"{p['BLOCK_GROUPS'] * of_group} channels of a block are no multiple of {COPY_BYTES // size}"
+    if (words := lane_words(p, size)) > MOST_LANE_WORDS:
         return f"{words} words of filters in registers exceed {MOST_LANE_WORDS}"
-    return beyond_integers(p.conv) or beyond_shared(p.device, "a window needs", pixel_window(p))
+    return beyond_integers(p.conv) or beyond_shared(p.device, "a window needs", pixel_window(p, size))
 
 
-def group_mma_busy(p: Problem) -> float:
-    """Microseconds of a multiprocessor's share of windows and products."""
-    tiles = ceil(p["TILE_ROWS"] * p.conv.F / MMA_PIXELS) * p["BLOCK_GROUPS"]
-    products = tiles * group_steps(p.conv) * group_filter_tiles(p.conv) * MMA_STEP
-    return max(1.0, group_grid(p)[0] / p.device.multiprocessors) * (pixel_window(p) / WINDOW_BYTES + products) / CLOCK
+def group_mma_busy(p: Problem, size: int) -> float:
+    """Microseconds of a multiprocessor's share of windows and products.
+
+    A window arrives at WINDOW_RATE bytes a cycle.  A step of 16 pixels takes MMA_STEP cycles and MMA_TILE for each eight
+    filters, PACKED times as many where it has several taps.
+    """
+    steps = ceil(p["TILE_ROWS"] * p.conv.F / MMA_PIXELS) * p["BLOCK_GROUPS"] * group_steps(p, size)
+    packed = PACKED if p.conv.one_group.C * size < QUAD * LANE_BYTES_OF_K else 1.0
+    products = packed * steps * (MMA_STEP + MMA_TILE * group_filter_tiles(p))
+    blocks = max(1.0, group_grid(p)[0] / p.device.multiprocessors)
+    return blocks * (pixel_window(p, size) / WINDOW_RATE + products) / CLOCK
+
+
+def groups_mma(name: str, alias: str, idea: str, parent: str, precision: str, size: int) -> Rung:
+    """A rung for narrow groups on tensor cores, with values of so many bytes."""
+    entry = name.replace("-", "_")
+    multiply = Launch(
+        entry,
+        ("x", "filters", "y"),
+        group_grid,
+        lambda p: (GROUP_WARPS * ROW_THREADS, 1, 1),
+        partial(pixel_window, size=size),
+        pdl=True,
+        stores=True,
+    )
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="single",
+        parent=parent,
+        file=f"single/{entry}.cu",
+        launches=(multiply,),
+        constants=(
+            Constant(
+                "BLOCK_GROUPS",
+                "groups of a block, side by side",
+                partial(groups_of_warps, size=size),
+                choices=BLOCK_GROUPS,
+            ),
+            Constant("TILE_ROWS", "rows of a block's outputs", partial(pixel_rows, size=size), choices=PIXEL_ROWS),
+        ),
+        prepare=(
+            Launch(
+                "order_group_filters",
+                ("w", "filters"),
+                lambda p: (ceil(prod(group_filters(p, size)) / (2 * PREPARATION_THREADS)), 1, 1),
+                flat_block,
+            ),
+        ),
+        prepared=(Array("filters", partial(group_filters, size=size), FLOAT),),
+        refuses=partial(refuses_wide_groups, size=size),
+        precision=precision,
+        exceptions=() if size == HALF else (TF32_OPERANDS,),
+        layout="nhwc",
+        tensor_factors=precision,
+        min_capability=AMPERE if size == FLOAT else TURING,
+        takes=LAYER_FEATURES,
+        time=Time(partial(group_mma_busy, size=size), values(size, size), fixed=TILE),
+    )
 
 
 FILTERS_THREADS, FILTERS_GROUP = 256, 32  # of a block; pixels of a warp at a time
@@ -571,45 +638,21 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         takes=LAYER_FEATURES,
         time=Time(group_busy, values(FLOAT, FLOAT)),
     ),
-    Rung(
+    groups_mma(
         "direct-groups-mma",
-        alias="groups-mma",
-        idea="narrow groups on tensor cores: an instruction for eight filters of a group, NHWC",
-        family="single",
+        "groups-mma",
+        "narrow groups on tensor cores: an instruction for eight filters of a group, NHWC",
         parent="direct-groups",
-        file="single/direct_groups_mma.cu",
-        launches=(
-            Launch(
-                "direct_groups_mma",
-                ("x", "filters", "y"),
-                group_grid,
-                lambda p: (GROUP_WARPS * ROW_THREADS, 1, 1),
-                pixel_window,
-                pdl=True,
-                stores=True,
-            ),
-        ),
-        constants=(
-            Constant("BLOCK_GROUPS", "groups of a block, side by side", groups_of_warps, choices=BLOCK_GROUPS),
-            Constant("TILE_ROWS", "rows of a block's outputs", pixel_rows, choices=PIXEL_ROWS),
-        ),
-        prepare=(
-            Launch(
-                "order_group_filters",
-                ("w", "filters"),
-                lambda p: (ceil(prod(group_filters(p)) / (2 * PREPARATION_THREADS)), 1, 1),
-                flat_block,
-            ),
-        ),
-        prepared=(Array("filters", group_filters, WORD_BYTES),),
-        refuses=refuses_wide_mma,
         precision="tf32",
-        exceptions=(TF32_OPERANDS,),
-        layout="nhwc",
-        tensor_factors="tf32",
-        min_capability=AMPERE,
-        takes=LAYER_FEATURES,
-        time=Time(group_mma_busy, values(FLOAT, FLOAT), fixed=TILE),
+        size=FLOAT,
+    ),
+    groups_mma(
+        "direct-groups-mma-half",
+        "groups-mma-half",
+        "narrow groups in fp16 on tensor cores, with several taps of an instruction, NHWC",
+        parent="direct-groups-mma",
+        precision="fp16",
+        size=HALF,
     ),
     few_channels(
         "direct-few",

@@ -30,6 +30,7 @@ ODD = (
     Conv(C=5, H=23, W=19, M=7, R=4, S=3, U=2),
     Conv(C=16, H=23, W=19, M=7, R=4, S=3),
     Conv(C=16, H=13, W=11, M=16, R=3, S=3, groups=16),
+    Conv(C=16, H=13, W=11, M=14, R=3, S=3, groups=2),
     Conv(C=16, H=13, W=11, M=3, R=3, S=3),
     Conv(C=16, H=13, W=11, M=16, R=3, S=3),
 )
