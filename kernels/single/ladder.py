@@ -322,8 +322,8 @@ def refuses_wide_groups(p: Problem, size: int) -> str | None:
 def group_mma_busy(p: Problem, size: int) -> float:
     """Microseconds of a multiprocessor's share of windows and products.
 
-    A window arrives at WINDOW_RATE bytes a cycle.  A step of 16 pixels takes MMA_STEP cycles and MMA_TILE for each eight
-    filters, PACKED times as many where it has several taps.
+    A window arrives at WINDOW_RATE bytes a cycle.  A step of 16 pixels takes MMA_STEP cycles, and MMA_TILE for each
+    eight filters; PACKED times as many where it has several taps.
     """
     steps = ceil(p["TILE_ROWS"] * p.conv.F / MMA_PIXELS) * p["BLOCK_GROUPS"] * group_steps(p, size)
     packed = PACKED if p.conv.one_group.C * size < QUAD * LANE_BYTES_OF_K else 1.0

@@ -22,6 +22,7 @@ CHAINED = (  # as many outputs as inputs; a rung is tested on the first that it 
     Conv(C=64, H=10, W=10, M=100, R=3, S=3),
     Conv(C=64, H=12, W=12, M=64, R=3, S=3, groups=64, **AROUND),
     Conv(C=8, H=12, W=12, M=8, R=3, S=3, **AROUND),
+    Conv(C=64, H=12, W=12, M=64, R=3, S=3, groups=8, **AROUND),
 )
 LINKS = 9
 DEPENDENT = [rung for rung in LADDER if any(launch.pdl for launch in rung.launches)]
