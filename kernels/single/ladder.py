@@ -241,7 +241,7 @@ LANE_BYTES_OF_K, COPY_BYTES, BANK_BYTES = 8, 16, 128  # of a pixel: a lane's of 
 MOST_LANE_WORDS, MANY_LANE_WORDS = 96, 48  # registers of a lane for its filters; from which two blocks fit, not three
 LINE_BYTES, WINDOWS_BYTES = 128, 222 * 1024  # of a pixel; shared memory for the windows of a multiprocessor's blocks
 PIXEL_ROWS = tuple(range(1, 33))  # of a block's outputs
-WINDOW_RATE, MMA_STEP, MMA_TILE, PACKED = 38.0, 5.0, 2.0, 1.25  # fitted: group_mma_busy
+WINDOW_RATE, MMA_STEP, MMA_TILE, PACKED_TAP = 30.5, 3.6, 2.7, 0.35  # group_mma_busy
 
 
 def group_steps(p: Problem, size: int) -> int:
@@ -323,11 +323,11 @@ def group_mma_busy(p: Problem, size: int) -> float:
     """Microseconds of a multiprocessor's share of windows and products.
 
     A window arrives at WINDOW_RATE bytes a cycle.  A step of 16 pixels takes MMA_STEP cycles, and MMA_TILE for each
-    eight filters; PACKED times as many where it has several taps.
+    eight filters, longer by PACKED_TAP for each tap of it but the first.
     """
     steps = ceil(p["TILE_ROWS"] * p.conv.F / MMA_PIXELS) * p["BLOCK_GROUPS"] * group_steps(p, size)
-    packed = PACKED if p.conv.one_group.C * size < QUAD * LANE_BYTES_OF_K else 1.0
-    products = packed * steps * (MMA_STEP + MMA_TILE * group_filter_tiles(p))
+    taps = max(1.0, QUAD * LANE_BYTES_OF_K / (p.conv.one_group.C * size))
+    products = (1 + PACKED_TAP * (taps - 1)) * steps * (MMA_STEP + MMA_TILE * group_filter_tiles(p))
     blocks = max(1.0, group_grid(p)[0] / p.device.multiprocessors)
     return blocks * (pixel_window(p, size) / WINDOW_RATE + products) / CLOCK
 

@@ -45,6 +45,7 @@ OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each te
 HALVES = FLOAT // HALF
 TF32 = WGMMA / 2  # multiply-adds per cycle
 SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
+STRIDED_GROUPS = 1.15  # how much longer groups with a stride take
 SINGLE = 0.6  # the same for a warpgroup that rounds or splits floats while no other multiplies
 
 
@@ -186,6 +187,7 @@ def time(terms: int, products: int) -> Time:
         rate = TF32 * (SPLIT_RATE if terms > 1 else 1) * (SINGLE if single(p) else 1)
         multiplied = of_run * pixels * filters * products / rate
         slower = UNEVEN if uneven(p, HALVES * of_run) else 1.0
+        slower *= STRIDED_GROUPS if p.conv.groups > 1 and p.conv.U > 1 else 1.0
         return in_waves(p, slower * count * max(loads, multiplied) / CLOCK)
 
     return Time(busy, values(FLOAT, FLOAT), tiles=TILE_SIZES)

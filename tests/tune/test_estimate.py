@@ -84,7 +84,8 @@ def test_every_rung_that_networks_layers_need_has_an_estimate():
 
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.time], ids=lambda rung: rung.name)
 def test_candidates_have_estimates_that_grow_with_the_batch(rung):
-    layers = [conv for name in ("alexnet", "resnet50", "depthwise", "first-last") for conv in WORKLOADS[name].layers]
+    names = "alexnet", "resnet50", "depthwise", "first-last", "resnext-regnet"
+    layers = [conv for name in names for conv in WORKLOADS[name].layers]
     taken = [conv for conv in layers if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {})))]
     for conv in (taken[0], taken[-1]):
         assert all(0 < estimate(bound, 8) < inf for bound in candidates(rung, conv, 8, H200) if not bound.refusal())
