@@ -315,6 +315,11 @@ groups() {  # AlexNet of 2012, ResNeXt and RegNet
         stage "groups/$name-groups" --workload "${of% *}" --N "${of#* }" --rungs auto --precision fp32,tf32,fp16 \
             --peers "$cudnn" --no-baseline --seconds 0.03
     done
+    local counters=(-m alexconv.profile --workload resnext-regnet --layers 2-4)
+    whole "groups/counters/$name-floats" "counters of groups: not finished" "${counters[@]}" --N 32 \
+        --rungs wgmma-floats,mma-tf32 --out
+    whole "groups/counters/$name-mma" "counters of groups: not finished" "${counters[@]}" --N 128 \
+        --rungs direct-groups-mma --out
 }
 
 memory_bound() {  # depthwise layers, first and last layers; the card's copy rate is in the same file
@@ -332,9 +337,9 @@ memory_bound() {  # depthwise layers, first and last layers; the card's copy rat
 }
 
 choices() {  # what conv2d chooses for random layers, beside the likeliest rungs and beside cuDNN
-    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 3 --seconds 105 --out
-    whole "outside/$name" "choices and cuDNN: not finished" "$here/scripts/measure/choices.py" --cudnn --layers 36 \
-        --seed 11 --seconds 40 --out
+    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 5 --seconds 105 --out
+    whole "outside/$name" "choices and cuDNN: not finished" "$here/scripts/measure/choices.py" --cudnn --layers 90 \
+        --seed 23 --seconds 60 --out
 }
 
 dynamic() {  # builds for every shape beside builds for one, and first calls

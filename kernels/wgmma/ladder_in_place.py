@@ -42,7 +42,7 @@ FILTER_TILES = (32, 64, 96, 128, 160, 192, 256)
 USUAL_STAGES = 4  # at most: each is a whole tile's window
 LEAST_OF_TILE = 0.7  # microseconds
 SHARED = 32  # channels, or filters, of groups that share a product: a wgmma reads more rows, but multiplies fewer zeros
-OF_TILE = 1.2  # how much longer a tile takes than its products or its window
+ONE_OF_MANY = 1.2  # how much longer a tile takes where a block has several
 READ_ROWS, READ_FILTER = 16.0, 0.25  # cycles in which a wgmma reads its rows from shared memory, and a filter
 
 
@@ -136,8 +136,8 @@ def busy(p: Problem) -> float:
     filters, sharing = p["TILE_FILTERS"], p.device.multiprocessors // tiles_of_filters(p)
     wgmmas = packed_k(p.conv) / MMA_K * p["TILE_PIXELS"] / 2 / WGMMA_ROWS
     products = wgmmas * max(MMA_K * WGMMA_ROWS * filters / WGMMA, READ_ROWS + filters * READ_FILTER)
-    tile = OF_TILE * max(products, window_bytes(p) / FROM_CACHE) / CLOCK
     waves = ceil(p.N * tiles_of_image(p) / max(1, sharing))
+    tile = (ONE_OF_MANY if waves > 1 else 1.0) * max(products, window_bytes(p) / FROM_CACHE) / CLOCK
     return waves * max(tile, LEAST_OF_TILE) + TILE + filter_bytes(p) / ALONE / CLOCK
 
 
