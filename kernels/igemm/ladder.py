@@ -178,7 +178,7 @@ DYNAMIC = Dynamic(
         ("K_TILES", k_tiles),
         ("FILTER_TAPS", lambda p: p.conv.R * p.conv.S),
     ),
-    slower=1.5,
+    slower=1.7,
 )
 
 

@@ -518,9 +518,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays),
-        dynamic=dynamic(
-            STUDY, where_it_pays, ((128, 64), (192, 64), (192, 128), (192, 192), (256, 128)), slower=1.25, besides=5.0
-        ),
+        dynamic=dynamic(STUDY, where_it_pays, ((128, 64), (192, 64), (192, 128), (192, 192)), slower=1.25, besides=2.5),
     ),
     Rung(
         "wgmma-split",
@@ -566,7 +564,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             where_it_pays,
             ((128, 64), (192, 64), (192, 96), (192, 128), (256, 64)),
             slower=1.2,
-            besides=6.0,
+            besides=3.0,
         ),
     ),
 )
