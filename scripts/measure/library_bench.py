@@ -61,6 +61,33 @@ DTYPES = {name: PRECISIONS[name].dtype for name in FP32_PRECISION}
 FIRST = ((3, 3, 64, 1), (3, 3, 96, 8), (1, 1, 160, 32), (5, 5, 48, 1), (3, 3, 256, 32))  # R, S, C, N
 
 
+def replays(torch: Any, graph: Any, seconds: float, samples: int) -> list[float]:
+    """Milliseconds of a graph's launch among others, in samples of so many seconds, without the host's time.
+
+    Where the GPU does not wait long enough for the host to enqueue a sample's launches, it waits for twice as long.
+    """
+    ahead = AHEAD
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sample(times: int) -> float:
+        nonlocal ahead
+        while True:
+            torch.cuda._sleep(ahead)
+            begin.record()
+            for _ in range(times):
+                graph.replay()
+            end.record()
+            late = begin.query()
+            end.synchronize()
+            if not late or ahead == MOST_AHEAD:
+                elapsed: float = begin.elapsed_time(end)
+                return elapsed / times
+            ahead = min(2 * ahead, MOST_AHEAD)
+
+    times = max(1, min(MOST_LAUNCHES, int(seconds * 1e3 / max(sample(3), 1e-4))))
+    return [sample(times) for _ in range(samples)]
+
+
 class Bench:
     """torch, and what is timed with it."""
 
@@ -118,32 +145,6 @@ class Bench:
         times = max(1, min(1000, int(SECONDS * 1e3 / calls / max(sample(3), 1e-4))))
         return median(sample(times) for _ in range(SAMPLES))
 
-    def replayed(self, graph: Any) -> float:
-        """Median milliseconds of a graph's launch among others, without the host's time.
-
-        Where the GPU does not wait long enough for the host to enqueue them all, it waits for twice as long.
-        """
-        torch, ahead = self.torch, AHEAD
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-        def sample(times: int) -> float:
-            nonlocal ahead
-            while True:
-                torch.cuda._sleep(ahead)
-                begin.record()
-                for _ in range(times):
-                    graph.replay()
-                end.record()
-                late = begin.query()
-                end.synchronize()
-                if not late or ahead == MOST_AHEAD:
-                    elapsed: float = begin.elapsed_time(end)
-                    return elapsed / times
-                ahead = min(2 * ahead, MOST_AHEAD)
-
-        times = max(1, min(MOST_LAUNCHES, int(SECONDS * 1e3 / max(sample(3), 1e-4))))
-        return median(sample(times) for _ in range(SAMPLES))
-
     def captured(self, call: Callable[[], Any]) -> tuple[float, Any]:
         """Milliseconds of a call in a graph, and its output."""
         torch = self.torch
@@ -152,7 +153,7 @@ class Bench:
             for _ in range(CALLS):
                 y = call()
         graph.replay()
-        ms = self.replayed(graph) / CALLS
+        ms = median(replays(torch, graph, SECONDS, SAMPLES)) / CALLS
         y = y.clone()
         graph.reset()
         return ms, y

@@ -28,7 +28,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from library_bench import DTYPES, FP32_PRECISION, LAYOUTS
+from library_bench import DTYPES, FP32_PRECISION, LAYOUTS, replays
 
 from alexconv.errors import AlexconvError
 from alexconv.executors.cuda.executor import CudaExecutor
@@ -151,28 +151,11 @@ class Bench:
             facts["ready_s"] = round(perf_counter() - begun, 2)
             with torch.cuda.graph(graph):
                 y = model(x)
-        samples = self.replayed(graph)
+        samples = [round(ms, 5) for ms in replays(torch, graph, SECONDS, SAMPLES)]
         expected = self.exact(point.network)[: point.N]
         error = float((y[:CHECKED].double().cpu() - expected).abs().max() / expected.abs().max())
         graph.reset()
         return {"ms": median(samples), "samples": samples, "error": error, **facts}
-
-    def replayed(self, graph: Any) -> list[float]:
-        """Milliseconds of a replay, of several in each sample."""
-        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-        def sample(times: int) -> float:
-            begin.record()
-            for _ in range(times):
-                graph.replay()
-            end.record()
-            end.synchronize()
-            elapsed: float = begin.elapsed_time(end)
-            return elapsed / times
-
-        sample(1)
-        times = max(1, min(200, int(SECONDS * 1e3 / sample(2))))
-        return [round(sample(times), 5) for _ in range(SAMPLES)]
 
 
 def wait_for_compilers() -> None:
