@@ -171,6 +171,7 @@ def small_layer_for(rung):
         ("first-last", 2),
         ("depthwise", 10),
         ("first-last", 6),
+        ("resnext-regnet", 4),
     )
     for workload, layer in places:
         conv = WORKLOADS[workload].layer(layer)
