@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil
 
 from alexconv.kernels.geometry import HALF, round_up
@@ -18,6 +19,7 @@ LEAST_GATHERED = 16  # least channels for which a stride is gathered, not blocke
 SHARED = 64  # channels, or filters, of groups that share a product; ``products.cuh``
 
 
+@lru_cache(maxsize=1024)  # of many candidates for a layer
 def one_product(conv: Conv, most: int = SHARED) -> Conv:
     """The layer of a product: of one group, or of several with at most ``most`` channels and filters together."""
     one = conv.one_group
@@ -40,7 +42,8 @@ def unaligned(conv: Conv, most: int = SHARED, unit: int = CHUNK) -> str | None:
     """
     if conv.C % CHUNK:
         return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
-    if products(conv, most) > 1 and (channels := one_product(conv, most).C) % unit:
+    channels = one_product(conv, most).C
+    if channels < conv.C and channels % unit:
         return f"groups of {channels} channels: the copy engine begins at multiples of {unit}"
     return None
 

@@ -7,7 +7,7 @@
 // zeros for the channels of the other groups (a block-diagonal product).  Zero times infinity is NaN:
 // a rung whose products have channels of several groups computes such outputs again.
 //
-// A product of some groups has a multiple of ALIGNED_CHANNELS, since the TMA's im2col mode, which brings it from an
+// A product of some of the groups has a multiple of ALIGNED_CHANNELS, since the TMA's im2col mode, which brings it from an
 // unprepared input, begins at whole 16 bytes.
 //
 // Needs: SHARED, which a rung may define.

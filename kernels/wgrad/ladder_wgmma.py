@@ -7,7 +7,7 @@ from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, WARP
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.times import CLOCK, Time, inputs, outputs
-from alexconv.kernels.wgmma.blocked import CHUNK
+from alexconv.kernels.wgmma.blocked import CHUNK, unaligned
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     LARGEST_STEP,
@@ -336,8 +336,8 @@ def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str
         conv = p.conv
         if halves and conv.M % CHUNK:
             return f"{conv.M} filters: the copy engine takes multiples of {CHUNK}"
-        if in_place and conv.C % CHUNK:
-            return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+        if in_place and (reason := unaligned(conv)):
+            return reason
         if side(conv, in_place) > 1 and (conv.strides != (conv.U, conv.U) or conv.dilation != (1, 1)):
             return f"strides {conv.strides} and dilation {conv.dilation}: takes equal strides and no dilation"
         if side(conv, in_place) == 1 and (reason := beyond_map(conv)):
