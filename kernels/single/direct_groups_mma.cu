@@ -11,14 +11,12 @@
 //
 // A block computes BLOCK_GROUPS groups at TILE_ROWS rows of outputs.  order_group_filters: a thread writes a lane's two
 // words of an instruction.
-constexpr int LANE_VALUES = 2;
+#include "../arch/ampere.cuh"
 
-#include "groups_mma.cuh"
-
-struct Tf32 {
+struct Operands {
     using Value = float;
 
-    static __device__ __forceinline__ uint2 words(const float (&values)[LANE_VALUES])
+    static __device__ __forceinline__ uint2 words(const float (&values)[2])
     {
         return make_uint2(to_tf32(values[0]), to_tf32(values[1]));
     }
@@ -33,25 +31,18 @@ struct Tf32 {
     }
 };
 
-extern "C" __global__ void order_group_filters(const float* __restrict__ w,  // [M][GROUP_C][R][S]
-                                               uint2* __restrict__ filters)  // [GROUPS][STEPS][FILTER_TILES][LANES]
-{
-    order_filters_of_groups<Tf32>(w, filters);
-}
+#include "groups_mma.cuh"
 
 extern "C" __global__ void __launch_bounds__(GROUP_THREADS, GROUP_RESIDENT)
     direct_groups_mma(const float* __restrict__ x,        // [N][H][W][C]
-                      const uint2* __restrict__ filters,  // [GROUPS][STEPS][FILTER_TILES][LANES]
+                      const uint2* __restrict__ filters,  // of order_group_filters
                       float* __restrict__ y               // [N][E][F][M]
                       BIAS_PARAMETER(float))              // [M]
 {
     allow_dependent_launch();
-    multiply_groups<Tf32>(x, filters, y, BIAS);
+    multiply_groups(x, filters, y, BIAS);
 }
 
 ASSERT_BLOCK(DIRECT_GROUPS_MMA, GROUP_THREADS, 1);
 ASSERT_GRID(DIRECT_GROUPS_MMA, GROUPS / BLOCK_GROUPS * GROUP_TILES, 1, 1);
 ASSERT_SHARED_BYTES(DIRECT_GROUPS_MMA, GROUP_BYTES);
-ASSERT_GRID(ORDER_GROUP_FILTERS,
-            (GROUP_FILTERS + LADDER_ORDER_GROUP_FILTERS_THREADS - 1) / LADDER_ORDER_GROUP_FILTERS_THREADS, 1, 1);
-ASSERT_ELEMENTS(FILTERS, GROUP_FILTERS * 2);

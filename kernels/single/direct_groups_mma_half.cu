@@ -11,18 +11,17 @@
 // words of an instruction.
 #include <cuda_fp16.h>
 
-constexpr int LANE_VALUES = 4;
+#include "../arch/ampere.cuh"
+#include "../common/vector.cuh"
 
-#include "groups_mma.cuh"
-
-struct Fp16 {
+struct Operands {
     using Value = __half;
 
-    static __device__ __forceinline__ uint2 words(const __half (&values)[LANE_VALUES])
+    static __device__ __forceinline__ uint2 words(const __half (&values)[4])
     {
-        Vector<__half, LANE_VALUES> four;
+        Vector<__half, 4> four;
 #pragma unroll
-        for (int i = 0; i < LANE_VALUES; ++i) four.values[i] = values[i];
+        for (int i = 0; i < 4; ++i) four.values[i] = values[i];
         return four.word;
     }
     static __device__ __forceinline__ uint2 rounded(uint2 pixel) { return pixel; }
@@ -33,25 +32,18 @@ struct Fp16 {
     }
 };
 
-extern "C" __global__ void order_group_filters(const __half* __restrict__ w,  // [M][GROUP_C][R][S]
-                                               uint2* __restrict__ filters)   // [GROUPS][STEPS][FILTER_TILES][LANES]
-{
-    order_filters_of_groups<Fp16>(w, filters);
-}
+#include "groups_mma.cuh"
 
 extern "C" __global__ void __launch_bounds__(GROUP_THREADS, GROUP_RESIDENT)
     direct_groups_mma_half(const __half* __restrict__ x,       // [N][H][W][C]
-                           const uint2* __restrict__ filters,  // [GROUPS][STEPS][FILTER_TILES][LANES]
+                           const uint2* __restrict__ filters,  // of order_group_filters
                            __half* __restrict__ y              // [N][E][F][M]
                            BIAS_PARAMETER(__half))             // [M]
 {
     allow_dependent_launch();
-    multiply_groups<Fp16>(x, filters, y, BIAS);
+    multiply_groups(x, filters, y, BIAS);
 }
 
 ASSERT_BLOCK(DIRECT_GROUPS_MMA_HALF, GROUP_THREADS, 1);
 ASSERT_GRID(DIRECT_GROUPS_MMA_HALF, GROUPS / BLOCK_GROUPS * GROUP_TILES, 1, 1);
 ASSERT_SHARED_BYTES(DIRECT_GROUPS_MMA_HALF, GROUP_BYTES);
-ASSERT_GRID(ORDER_GROUP_FILTERS,
-            (GROUP_FILTERS + LADDER_ORDER_GROUP_FILTERS_THREADS - 1) / LADDER_ORDER_GROUP_FILTERS_THREADS, 1, 1);
-ASSERT_ELEMENTS(FILTERS, GROUP_FILTERS * 2);

@@ -1,21 +1,20 @@
 // Narrow groups on tensor cores, NHWC: K packs taps and channels of a group, pixels in shared memory, filters in registers.
 //
-// Gives: multiply_groups; order_filters_of_groups; GROUP_THREADS, GROUP_RESIDENT, GROUP_FILTERS, GROUP_BYTES, GROUP_TILES.
+// Gives: multiply_groups; the kernel order_group_filters; GROUP_THREADS, GROUP_RESIDENT, GROUP_BYTES, GROUP_TILES.
 //
 // The smallest instruction of the tensor cores takes eight filters and 32 bytes of K: a group of as many channels fills
 // it, and fewer channels are packed with those of the next taps.  A lane holds the filters of its columns for all taps, so
 // that it reads pixels only.  K is numbered so that a lane's values of an instruction are neighbouring channels, eight
 // bytes of a pixel.
 //
-//     multiply_groups<Operands>(x, filters, y, BIAS);
+//     multiply_groups(x, filters, y, BIAS);
 //
-// Operands: Value, of inputs and outputs; LANE_VALUES, of K, a lane's in an instruction; word(values), from neighbouring
-// values of a filter; and of a pixel's eight bytes the words that multiply_add takes.
+// Needs: BLOCK_GROUPS and TILE_ROWS, constants of the rung; Operands: Value, of inputs and outputs; words, from a lane's
+// neighbouring values of a filter, and rounded, from a pixel's eight bytes: what multiply_add takes of each.
 //
 // A block computes the filters of BLOCK_GROUPS groups at TILE_ROWS rows of an image's outputs; a warp those of one group
-// at 16 pixels after the other, every GROUP_WARPS-th.
-//
-// Needs: BLOCK_GROUPS and TILE_ROWS, constants of the rung.
+// at 16 pixels after the other, every GROUP_WARPS-th.  order_group_filters: a thread writes a lane's two words of an
+// instruction.
 #pragma once
 #include "../arch/ampere.cuh"
 #include "../arch/dependent_launch.cuh"
@@ -23,6 +22,8 @@
 #include "../common/padding.cuh"
 #include "../common/vector.cuh"
 
+using Value = Operands::Value;
+constexpr int LANE_VALUES = 8 / sizeof(Value);  // of K, a lane's in an instruction
 constexpr int LANES = 32, WARPS = 8, GROUP_THREADS = WARPS * LANES, GROUP_WARPS = WARPS / BLOCK_GROUPS;
 constexpr int MMA_PIXELS = 16, MMA_FILTERS = 8, MMA_K = 4 * LANE_VALUES;  // of an instruction
 constexpr int FILTER_TILES = (GROUP_M + MMA_FILTERS - 1) / MMA_FILTERS;
@@ -46,17 +47,15 @@ constexpr int padded_pixel()
 constexpr int PITCH = padded_pixel() * CHUNK, WINDOW = WINDOW_ROWS * WINDOW_COLUMNS * PITCH;
 constexpr int GROUP_BYTES = WINDOW / CHUNK * 16;
 
-// A thread writes a lane's two words, zeros beyond the last filter and tap.
-template <class Operands>
-__device__ __forceinline__ void order_filters_of_groups(
-    const typename Operands::Value* __restrict__ w,  // [M][GROUP_C][R][S]
-    uint2* __restrict__ filters)                     // [GROUPS][STEPS][FILTER_TILES][LANES]
+// Zeros beyond the last filter and tap.
+extern "C" __global__ void order_group_filters(const Value* __restrict__ w,  // [M][GROUP_C][R][S]
+                                               uint2* __restrict__ filters)  // [GROUPS][STEPS][FILTER_TILES][LANES]
 {
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= GROUP_FILTERS) return;
     const int lane = index % LANES, tile = index / LANES % FILTER_TILES, step = index / (LANES * FILTER_TILES) % STEPS;
     const int group = index / (LANES * FILTER_TILES * STEPS), m = tile * MMA_FILTERS + lane / 4;
-    typename Operands::Value values[LANE_VALUES] = {};
+    Value values[LANE_VALUES] = {};
 #pragma unroll
     for (int i = 0; i < LANE_VALUES; ++i) {
         const int k = step * MMA_K + lane % 4 * LANE_VALUES + i, c = k % GROUP_C;
@@ -65,8 +64,11 @@ __device__ __forceinline__ void order_filters_of_groups(
     filters[index] = Operands::words(values);
 }
 
+ASSERT_GRID(ORDER_GROUP_FILTERS,
+            (GROUP_FILTERS + LADDER_ORDER_GROUP_FILTERS_THREADS - 1) / LADDER_ORDER_GROUP_FILTERS_THREADS, 1, 1);
+ASSERT_ELEMENTS(FILTERS, GROUP_FILTERS * 2);
+
 // Copies the window of a tile's channels; zeros outside the plane.
-template <class Value>
 __device__ __forceinline__ void copy_window(Value* window,                // [WINDOW_ROWS][WINDOW_COLUMNS][PITCH]
                                             const Value* __restrict__ x,  // [H][W][C], from the first channel on
                                             int first_row)
@@ -87,14 +89,11 @@ __device__ __forceinline__ int place_of(int pixel)
 }
 
 // The whole kernel.
-template <class Operands>
-__device__ __forceinline__ void multiply_groups(
-    const typename Operands::Value* __restrict__ x,     // [N][H][W][C]
-    const uint2* __restrict__ filters,                  // [GROUPS][STEPS][FILTER_TILES][LANES]
-    typename Operands::Value* __restrict__ y,           // [N][E][F][M]
-    const typename Operands::Value* __restrict__ bias)  // [M]
+__device__ __forceinline__ void multiply_groups(const Value* __restrict__ x,        // [N][H][W][C]
+                                                const uint2* __restrict__ filters,  // [GROUPS][STEPS][FILTER_TILES][LANES]
+                                                Value* __restrict__ y,              // [N][E][F][M]
+                                                const Value* __restrict__ bias)     // [M]
 {
-    using Value = typename Operands::Value;
     DYNAMIC_SHARED(uint4, memory);
     Value* const window = reinterpret_cast<Value*>(memory);
     constexpr int BLOCKS = GROUPS / BLOCK_GROUPS;  // of a tile

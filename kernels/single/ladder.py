@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import ceil, prod
+from typing import Any
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
 from alexconv.kernels.geometry import (
@@ -332,7 +333,29 @@ def group_mma_busy(p: Problem, size: int) -> float:
     return blocks * (pixel_window(p, size) / WINDOW_RATE + products) / CLOCK
 
 
-def groups_mma(name: str, alias: str, idea: str, parent: str, precision: str, size: int) -> Rung:
+def on_tensor_cores(name: str, alias: str, idea: str, parent: str, size: int, **rest: Any) -> Rung:
+    """A rung of NHWC floats rounded to tf32, or of fp16, on tensor cores; its kernel has its file's name.
+
+    ``size``: bytes of a value.  ``rest``: the rung's other fields.
+    """
+    factors = "fp16" if size == HALF else "tf32"
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
+        family="single",
+        parent=parent,
+        file=f"single/{name.replace('-', '_')}.cu",
+        precision=factors,
+        layout="nhwc",
+        min_capability=TURING if size == HALF else AMPERE,
+        tensor_factors=factors,
+        exceptions=() if size == HALF else (TF32_OPERANDS,),
+        **rest,
+    )
+
+
+def groups_mma(name: str, alias: str, idea: str, parent: str, size: int) -> Rung:
     """A rung for narrow groups on tensor cores, with values of so many bytes."""
     entry = name.replace("-", "_")
     multiply = Launch(
@@ -344,13 +367,12 @@ def groups_mma(name: str, alias: str, idea: str, parent: str, precision: str, si
         pdl=True,
         stores=True,
     )
-    return Rung(
+    return on_tensor_cores(
         name,
-        alias=alias,
-        idea=idea,
-        family="single",
-        parent=parent,
-        file=f"single/{entry}.cu",
+        alias,
+        idea,
+        parent,
+        size,
         launches=(multiply,),
         constants=(
             Constant(
@@ -371,11 +393,6 @@ def groups_mma(name: str, alias: str, idea: str, parent: str, precision: str, si
         ),
         prepared=(Array("filters", partial(group_filters, size=size), FLOAT),),
         refuses=partial(refuses_wide_groups, size=size),
-        precision=precision,
-        exceptions=() if size == HALF else (TF32_OPERANDS,),
-        layout="nhwc",
-        tensor_factors=precision,
-        min_capability=AMPERE if size == FLOAT else TURING,
         takes=LAYER_FEATURES,
         time=Time(partial(group_mma_busy, size=size), values(size, size), fixed=TILE),
     )
@@ -505,24 +522,18 @@ def few_channels(name: str, alias: str, idea: str, parent: str, time: Time, size
 
 
 def few_filters(name: str, alias: str, idea: str, parent: str, time: Time, size: int = FLOAT) -> Rung:
-    """A rung for few filters on tensor cores, of floats rounded to tf32 or of fp16; its kernel has its file's name."""
+    """A rung for few filters on tensor cores, with values of so many bytes; its kernel has its file's name."""
     entry = name.replace("-", "_")
     launch = Launch(entry, ("x", "w", "y"), filters_grid, filters_block, filters_bytes(size), pdl=True, stores=True)
-    return Rung(
+    return on_tensor_cores(
         name,
-        alias=alias,
-        idea=idea,
-        family="single",
-        parent=parent,
-        file=f"single/{entry}.cu",
+        alias,
+        idea,
+        parent,
+        size,
         launches=(launch,),
         constants=(replace(TILE_ROWS, meaning="rows of a block's outputs", default=filter_rows),),
         refuses=refuses_filters(size),
-        precision="fp16" if size == HALF else "tf32",
-        layout="nhwc",
-        min_capability=TURING if size == HALF else AMPERE,
-        tensor_factors="fp16" if size == HALF else "tf32",
-        exceptions=() if size == HALF else (TF32_OPERANDS,),
         takes=UNGROUPED,
         time=time,
     )
@@ -643,7 +654,6 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         "groups-mma",
         "narrow groups on tensor cores: an instruction for eight filters of a group, NHWC",
         parent="direct-groups",
-        precision="tf32",
         size=FLOAT,
     ),
     groups_mma(
@@ -651,7 +661,6 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         "groups-mma-half",
         "narrow groups in fp16 on tensor cores, with several taps of an instruction, NHWC",
         parent="direct-groups-mma",
-        precision="fp16",
         size=HALF,
     ),
     few_channels(
@@ -669,22 +678,17 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         time=few(rate=80.0, output=0.1, value=HALF, filters=FEW_FILTERS, fixed=TILE),
         size=HALF,
     ),
-    Rung(
+    on_tensor_cores(
         "direct-few-mma",
-        alias="few-mma",
-        idea="few channels on tensor cores: taps and channels packed along K, NHWC",
-        family="single",
+        "few-mma",
+        "few channels on tensor cores: taps and channels packed along K, NHWC",
         parent="direct-few-half",
-        file="single/direct_few_mma.cu",
+        size=HALF,
         launches=(
             Launch("direct_few_mma", ("x", "w", "y"), packed_grid, few_block, packed_bytes, pdl=True, stores=True),
         ),
         constants=(TILE_ROWS, TILE_FILTERS),
         refuses=refuses_unpacked,
-        precision="fp16",
-        layout="nhwc",
-        min_capability=TURING,
-        tensor_factors="fp16",
         takes=UNGROUPED,
         time=Time(packed_busy, values(HALF, HALF), fixed=TILE),
     ),
