@@ -128,21 +128,21 @@ class Bench:
             terms = None, conv.strides, padding, conv.dilation, conv.groups
             yield f"cudnn-{layout}", partial(torch.nn.functional.conv2d, x, w, *terms), x, w
 
-    def timed(self, enqueue: Callable[[], Any], calls: int) -> float:
-        """Median milliseconds of one of ``calls`` calls that are enqueued together."""
+    def eager(self, call: Callable[[], Any]) -> float:
+        """Median milliseconds of one of some back-to-back calls, the host's time included."""
         torch = self.torch
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
         def sample(times: int) -> float:
             begin.record()
             for _ in range(times):
-                enqueue()
+                call()
             end.record()
             end.synchronize()
             elapsed: float = begin.elapsed_time(end)
-            return elapsed / times / calls
+            return elapsed / times
 
-        times = max(1, min(1000, int(SECONDS * 1e3 / calls / max(sample(3), 1e-4))))
+        times = max(1, min(1000, int(SECONDS * 1e3 / max(sample(3), 1e-4))))
         return median(sample(times) for _ in range(SAMPLES))
 
     def captured(self, call: Callable[[], Any]) -> tuple[float, Any]:
@@ -170,7 +170,7 @@ class Bench:
                     call()
                 facts["graph_ms"][name], y = self.captured(call)
                 if N == 1:
-                    facts["eager_ms"][name] = self.timed(call, 1)
+                    facts["eager_ms"][name] = self.eager(call)
             except (RuntimeError, AlexconvError) as error:
                 facts["error"][name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
                 continue
