@@ -208,7 +208,7 @@ struct BlockedTile {
             __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
 #pragma unroll
-            for (int first = 0; first < READS; first += TOGETHER) {
+            for (int first = 0; first < READS && first * ABREAST < LINES; first += TOGETHER) {
                 float values[TOGETHER];
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {

@@ -35,13 +35,18 @@ constexpr int VECTOR = 4;                                       // floats in 16 
 constexpr int GROUP = 16, GROUPS_OF_STAGE = STAGE_TAPS / FLOAT_HALVES / GROUP;  // values of K that four lanes load
 constexpr int STEP_VALUES = 8, STAGE_STEPS = STAGE_TAPS / MMA_K;                // of one wgmma; of a stage
 constexpr int WARP_ROWS = 16;                                                   // of a wgmma
-static_assert(SIDE == 1 && C % CHUNK == 0 && WGMMAS_ACROSS == 1, "TMA gathers the input in place");
+static_assert(SIDE == 1 && WGMMAS_ACROSS == 1, "TMA gathers the input in place");
+#ifndef DYNAMIC_SHAPE
+static_assert(C % CHUNK == 0, "TMA gathers the input in place");
+#endif
 
 // The layer over unprepared floats.  A run of filters is zero-padded to a whole group.
 struct FloatProblem : BlockedProblem {
-    static constexpr int VALUES = BlockedProblem::RUN, FILTER_VALUES = (VALUES + GROUP - 1) / GROUP * GROUP;
-    static constexpr int RUN = FILTER_VALUES * FLOAT_HALVES;
+    MEMBER_SIZE(VALUES, OF(BlockedProblem, RUN));
+    MEMBER_SIZE(FILTER_VALUES, (OF(FloatProblem, VALUES) + GROUP - 1) / GROUP * GROUP);
+    MEMBER_SIZE(RUN, OF(FloatProblem, FILTER_VALUES) * FLOAT_HALVES);
 };
+
 
 // The lanes' order of K: in a group of 16, place 8 step + 4 half + quarter has value 4 quarter + 2 step + half.
 __device__ __forceinline__ int value_at(int place)
@@ -52,7 +57,7 @@ __device__ __forceinline__ int value_at(int place)
 // tf32 filters in that order: the Taps of own_channels.cuh.
 struct FloatTaps {
     using Prepared = unsigned;
-    static constexpr int TAP_C = FloatProblem::FILTER_VALUES;
+    MEMBER_SIZE(TAP_C, OF(FloatProblem, FILTER_VALUES));
 
     static __device__ __forceinline__ int place(int value)
     {
@@ -60,7 +65,7 @@ struct FloatTaps {
     }
     static __device__ __forceinline__ float value(unsigned tap) { return __uint_as_float(tap); }
 };
-constexpr int FLOAT_FILTER_ELEMENTS = M * FloatProblem::RUNS * FloatProblem::FILTER_VALUES;
+SIZE(FLOAT_FILTER_ELEMENTS, M * OF(FloatProblem, RUNS) * OF(FloatProblem, FILTER_VALUES));
 
 // A value as one tf32 number, or as two terms whose sum has twice the precision.
 template <int terms>
@@ -79,15 +84,15 @@ struct FloatFilters {
     {
         using Problem = FloatProblem;
         const int run = blockIdx.x, m = blockIdx.y;
-        for (int i = threadIdx.x; i < Problem::FILTER_VALUES; i += BLOCK_THREADS) {
+        for (int i = threadIdx.x; i < OF(Problem, FILTER_VALUES); i += BLOCK_THREADS) {
             const int value = value_at(i), c = value % C - channel_of_product(m);
-            const bool inside = value < Problem::VALUES && (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C;
+            const bool inside = value < OF(Problem, VALUES) && (GROUPS_TOGETHER == 1 || c >= 0) && c < GROUP_C;
             const int r = GATHERS ? run / S : run, s = GATHERS ? run % S : value / C;
             unsigned bits[terms];
             split_into_tf32<terms>(inside ? w[(((size_t)m * GROUP_C + c) * R + r) * S + s] * power : 0, bits);
 #pragma unroll
             for (int term = 0; term < terms; ++term)
-                filters[term][((size_t)m * Problem::RUNS + run) * Problem::FILTER_VALUES + i] = bits[term];
+                filters[term][((size_t)m * OF(Problem, RUNS) + run) * OF(Problem, FILTER_VALUES) + i] = bits[term];
         }
     }
 };
@@ -335,7 +340,7 @@ struct FloatEpilogue {
     __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], int first_row,
                                           int first_filter) const
     {
-        if constexpr (SPLITS == 1) {
+        IF_SHAPE (SPLITS == 1) {
             store_sums(accumulators, first_row, first_filter);
         } else {
             float sums[WGMMAS][ACCUMULATORS];
@@ -371,7 +376,7 @@ struct FloatEpilogue {
 #pragma unroll
             for (int i = 0; i < VECTOR; ++i) {
                 factors[i] = exponents.factor(min(filter + i, M - 1));
-                if constexpr (HAS_BIAS) biases[i] = added.bias[min(filter + i, M - 1)];
+                if constexpr (HAS_BIAS) biases[i] = bias_of(added.bias, min(filter + i, M - 1));
             }
 #pragma unroll
             for (int u = 0; u < WGMMAS; ++u)
@@ -412,7 +417,7 @@ struct FloatEpilogue {
 
     static __device__ __forceinline__ void get(float (&four)[VECTOR], const float* from, int filter, int end)
     {
-        if constexpr (PRODUCT_M % VECTOR == 0) {
+        IF_SHAPE (PRODUCT_M % VECTOR == 0) {
             if (filter >= end) return;
             const float4 loaded = __ldg(reinterpret_cast<const float4*>(from));
             four[0] = loaded.x, four[1] = loaded.y, four[2] = loaded.z, four[3] = loaded.w;
@@ -425,7 +430,7 @@ struct FloatEpilogue {
 
     static __device__ __forceinline__ void put(float* out, const float (&four)[VECTOR], int filter, int end)
     {
-        if constexpr (PRODUCT_M % VECTOR == 0) {
+        IF_SHAPE (PRODUCT_M % VECTOR == 0) {
             if (filter < end) *reinterpret_cast<float4*>(out) = make_float4(four[0], four[1], four[2], four[3]);
         } else {
 #pragma unroll
@@ -452,7 +457,7 @@ __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, cons
     const int stages = work.more() ? min(STAGES, work.end_stage() - work.first_stage()) : 0;
     for (; ahead < stages; ++ahead) {
         const int i = work.first_stage() + ahead;
-        const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+        const int run = i / OF(KStages<Problem>, PER_RUN), tap = i % OF(KStages<Problem>, PER_RUN) * STAGE_TAPS;
         Mbarrier* full = &shared.full[ahead];
         mbarrier_arrive_expect_tx(full, sizeof(FloatStage<terms>));
 #pragma unroll
@@ -462,13 +467,13 @@ __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, cons
     }
     wait_for_primary_launches();  // which may write x
     for (; work.more(); work.next()) {
-        const int pixel = work.pixel() % Problem::IMAGE_ROWS;
-        const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
-        const int column = Problem::first_column(pixel % Problem::ADJACENT_ROWS);
+        const int pixel = work.pixel() % OF(Problem, IMAGE_ROWS);
+        const int row = Problem::first_row(pixel / OF(Problem, ADJACENT_ROWS));
+        const int column = Problem::first_column(pixel % OF(Problem, ADJACENT_ROWS));
         const int image = work.image(), filter = work.mapped_filter();
         const int first_stage = work.first_stage(), end_stage = work.end_stage();
         for (int i = first_stage; i < end_stage; ++i) {
-            const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+            const int run = i / OF(KStages<Problem>, PER_RUN), tap = i % OF(KStages<Problem>, PER_RUN) * STAGE_TAPS;
             Mbarrier* full = &shared.full[state.stage];
             const bool has_filters = ahead > 0;
             if (!has_filters) {

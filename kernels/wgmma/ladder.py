@@ -187,13 +187,14 @@ def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
     return cheapest
 
 
-def most_stages(operands: Operands, p: Problem, tile: tuple[int, int]) -> int:
-    """Stages that fit in shared memory, but at least the kernel's minimum."""
-    pixels, filters = tile
-    fixed, one = (
-        pipeline_bytes(operands, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)) for stages in (0, 1)
-    )
-    return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
+def most_stages(shared_bytes: SharedBytes) -> Callable[[Problem], int]:
+    """Stages of the tile that fit in shared memory, but at least the kernel's minimum."""
+
+    def most(p: Problem) -> int:
+        fixed, one = (shared_bytes(p.having(STAGES=stages)) for stages in (0, 1))
+        return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
+
+    return most
 
 
 GRID_BLOCKS = Constant(
@@ -215,7 +216,7 @@ def tile_constants(
         Constant(
             "STAGES",
             "stages of the TMA pipeline, of 64 taps each",
-            lambda p: most_stages(operands, p, tile(p)),
+            most_stages(partial(pipeline_bytes, operands)),
             choices=STAGES,
         ),
         GRID_BLOCKS,
@@ -401,28 +402,30 @@ NATIVE_FULL_RANGE = full_range(lambda p: (PARTS, 1, p.N), "x", "filters", "infin
 
 
 def dynamic(
-    operands: Operands,
+    shared_bytes: SharedBytes,
     gathers: Gathers,
     tiles: tuple[tuple[int, int], ...],
     rest: Callable[[Problem], Iterable[Mapping[str, int]]] = lambda p: ({},),
     *more: Number,
+    of_run: Callable[[Problem], int] | None = None,
     slower: float = 1.0,
     besides: float = 0.0,
 ) -> Dynamic:
     """The builds for every shape, with tiles of so many pixels and filters, and as many stages as fit.
 
-    Squares of pixels that become one have a build each (``FEW_CHANNELS``).
+    Squares of pixels that become one have a build each (``FEW_CHANNELS``).  of_run: stages of a run of K, where they
+    are not of so many fp16 taps.
     """
 
     def build(pixels: int, filters: int, of: int) -> dict[str, int]:
-        tile = Problem(ANY_LAYER, constants={"TILE_PIXELS": pixels, "TILE_FILTERS": filters})
-        stages = most_stages(operands, tile, (pixels, filters))
-        return {"TILE_PIXELS": pixels, "TILE_FILTERS": filters, "STAGES": stages, "LADDER_SIDE": of}
+        tile = {"TILE_PIXELS": pixels, "TILE_FILTERS": filters}
+        stages = most_stages(shared_bytes)(Problem(ANY_LAYER, constants=tile))
+        return {**tile, "STAGES": stages, "LADDER_SIDE": of}
 
     numbers: tuple[Number, ...] = (
         ("BLOCKED_C", lambda p: blocked_c(p.conv, gathers)),
         ("BLOCKED_W", lambda p: blocked_hw(p.conv, gathers)[1]),
-        ("STAGES_OF_RUN", lambda p: ceil(runs(p.conv, gathers)[1] / STAGE_TAPS)),
+        ("STAGES_OF_RUN", of_run or (lambda p: ceil(runs(p.conv, gathers)[1] / STAGE_TAPS))),
         ("TILES_OF_FILTERS", lambda p: tiles_of_filters(p.conv, p["TILE_FILTERS"])),
         ("TILES_ACROSS", lambda p: tiles_across(p.conv, gathers)),
         ("INPUT_CHANNELS", lambda p: min(p.conv.C, block_c(side(p.conv, gathers)))),
@@ -492,7 +495,13 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays, value=2),
-        dynamic=dynamic(NATIVE, where_it_pays, ((128, 64), (192, 64), (192, 128)), slower=1.3, besides=3.0),
+        dynamic=dynamic(
+            partial(pipeline_bytes, NATIVE),
+            where_it_pays,
+            ((128, 64), (192, 64), (192, 128)),
+            slower=1.3,
+            besides=3.0,
+        ),
     ),
     Rung(
         "wgmma-scaled",
@@ -518,7 +527,13 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         time=tiled(where_it_pays),
-        dynamic=dynamic(STUDY, where_it_pays, ((128, 64), (192, 64), (192, 128), (192, 192)), slower=1.25, besides=2.5),
+        dynamic=dynamic(
+            partial(pipeline_bytes, STUDY),
+            where_it_pays,
+            ((128, 64), (192, 64), (192, 128), (192, 192)),
+            slower=1.25,
+            besides=2.5,
+        ),
     ),
     Rung(
         "wgmma-split",
@@ -560,7 +575,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         products=3,
         time=tiled(where_it_pays, terms=2, products=3),
         dynamic=dynamic(
-            STUDY_SPLIT,
+            partial(pipeline_bytes, STUDY_SPLIT),
             where_it_pays,
             ((128, 64), (192, 64), (192, 96), (192, 128), (256, 64)),
             slower=1.2,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil
 
+from alexconv.kernels.dynamic import Dynamic
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, SCALED_FILTERS, flat_block, full_range, full_range_grid
 from alexconv.kernels.problem import Problem
@@ -33,9 +34,18 @@ from alexconv.kernels.wgmma.ladder import (
     beyond_map,
     beyond_plane,
     consumers,
+    dynamic,
+    most_stages,
     tiles_block,
 )
-from alexconv.kernels.wgmma.ladder_split_k import slices_grid, split_constants, sums_of_slices, too_many_splits
+from alexconv.kernels.wgmma.ladder_split_k import (
+    SPLITS_NUMBER,
+    slices_grid,
+    some_splits,
+    split_constants,
+    sums_of_slices,
+    too_many_splits,
+)
 from alexconv.kernels.wgmma.times import TILE_SIZES, UNEVEN, WGMMA, from_cache, in_waves, single, uneven
 from alexconv.shapes import Conv
 
@@ -55,10 +65,14 @@ def float_runs(conv: Conv) -> tuple[int, int]:
     return count, round_up(values, GROUP)
 
 
+def stages_of_run(p: Problem) -> int:
+    """Stages of a run of K."""
+    return ceil(float_runs(p.conv)[1] * HALVES / STAGE_TAPS)
+
+
 def stages_of_tile(p: Problem) -> int:
     """Stages of a tile."""
-    count, values = float_runs(p.conv)
-    return count * ceil(values * HALVES / STAGE_TAPS)
+    return float_runs(p.conv)[0] * stages_of_run(p)
 
 
 def pipeline_bytes(terms: int, p: Problem) -> int:
@@ -78,23 +92,18 @@ def too_many_registers(terms: int, p: Problem) -> str | None:
     return f"a thread needs {registers} registers and can spare {spare}" if registers > spare else None
 
 
-def most_stages(terms: int) -> Callable[[Problem], int]:
-    """Stages that fit in shared memory, but at least the kernel's minimum."""
-
-    def most(p: Problem) -> int:
-        fixed, one = (pipeline_bytes(terms, p.having(STAGES=stages)) for stages in (0, 1))
-        return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
-
-    return most
-
-
 def constants(terms: int) -> tuple[Constant, ...]:
     """The constants of a rung with values of this many terms."""
     tile = best_tile(partial(too_many_registers, terms))
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=(SMALLEST_TILE, *PIXEL_TILES)),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
-        Constant("STAGES", "stages of the TMA pipeline, of 32 values each", most_stages(terms), choices=STAGES),
+        Constant(
+            "STAGES",
+            "stages of the TMA pipeline, of 32 values each",
+            most_stages(partial(pipeline_bytes, terms)),
+            choices=STAGES,
+        ),
         *split_constants(stages_of_tile),
     )
 
@@ -176,6 +185,12 @@ def multiply(terms: int, *args: str, grouped: tuple[str, ...] = ()) -> Launch:
     return Launch("multiply", args, slices_grid, tiles_block, shared_bytes, pdl=True, stores=True, grouped=grouped)
 
 
+def builds(terms: int, tiles: tuple[tuple[int, int], ...], besides: float) -> Dynamic:
+    """The builds for every shape."""
+    shared_bytes, splits = partial(pipeline_bytes, terms), some_splits(stages_of_tile)
+    return dynamic(shared_bytes, as_it_lies, tiles, splits, SPLITS_NUMBER, of_run=stages_of_run, besides=besides)
+
+
 def time(terms: int, products: int) -> Time:
     """The time of a rung with values of this many terms, and products of them."""
 
@@ -216,6 +231,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         tensor_factors="tf32",
         takes=TAKES_ALL,
         time=time(1, 1),
+        dynamic=builds(1, ((64, 64), (128, 128)), besides=1.0),
     ),
     Rung(
         "wgmma-floats-split",
@@ -253,5 +269,6 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         products=3,
         takes=TAKES_ALL,
         time=time(2, 3),
+        dynamic=builds(2, ((64, 64), (128, 64)), besides=1.0),
     ),
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 
+from alexconv.kernels.dynamic import Number
 from alexconv.kernels.geometry import FLOAT, HOPPER, Refusal
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
@@ -60,10 +61,17 @@ def split_constants(stages: Stages) -> tuple[Constant, Constant]:
     )
 
 
-def some_splits(p: Problem) -> list[dict[str, int]]:
-    """Numbers of slices up to the default."""
-    most = split_constants(half_stages)[0].default(p)
-    return [{"SPLITS": number} for number in SPLITS if number <= most]
+SPLITS_NUMBER: Number = ("SPLITS", lambda p: p["SPLITS"])
+
+
+def some_splits(stages: Stages) -> Callable[[Problem], list[dict[str, int]]]:
+    """Numbers of slices up to the default, which builds for every shape leave open."""
+
+    def some(p: Problem) -> list[dict[str, int]]:
+        most = split_constants(stages)[0].default(p)
+        return [{"SPLITS": number} for number in SPLITS if number <= most]
+
+    return some
 
 
 def too_many_splits(stages: Stages) -> Refusal:
@@ -109,7 +117,7 @@ def split_k(
 ) -> Rung:
     """A rung whose tiles several blocks may share; ``whole``: every stage has all steps."""
     tiles_of_builds = ((64, 32), (64, 64), (64, 128), (192, 96), (192, 128))
-    by_splits = dynamic(NATIVE, as_it_lies, tiles_of_builds, some_splits, ("SPLITS", lambda p: p["SPLITS"]))
+    by_splits = dynamic(shared_bytes, as_it_lies, tiles_of_builds, some_splits(half_stages), SPLITS_NUMBER)
     return Rung(
         name,
         alias=alias,

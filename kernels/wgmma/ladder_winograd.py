@@ -239,7 +239,7 @@ WINOGRAD_CONSTANTS = (
     Constant(
         "STAGES",
         "stages of the TMA pipeline, of 64 taps each",
-        lambda p: most_stages(SPLIT, p, (TILE_PIXELS, usual_filters(p.conv))),
+        most_stages(multiply_bytes),
         choices=STAGES,
     ),
     GRID_BLOCKS,

@@ -17,7 +17,11 @@
 #define GATHER GATHER_AS_IT_LIES
 #include "floats.cuh"
 
+#ifdef DYNAMIC_SHAPE
+using Own = OwnChannels<float, FloatTaps, false>;  // there is one group
+#else
 using Own = OwnChannels<float, FloatTaps, sees_others(GROUP)>;
+#endif
 using Epilogue = FloatEpilogue<NoExponents, Own>;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
@@ -50,5 +54,5 @@ ASSERT_SHARED_BYTES(MULTIPLY, FLOAT_SHARED_BYTES<1>);
 ASSERT_FLOAT_MAP(PIXEL_MAP);
 ASSERT_FLOAT_FILTER_MAP(FILTER_MAP);
 ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);
-ASSERT_GRID(ORDER_FILTERS, FloatProblem::RUNS, M, 1);
+ASSERT_GRID(ORDER_FILTERS, OF(FloatProblem, RUNS), M, 1);
 ASSERT_ELEMENTS(FILTERS, FLOAT_FILTER_ELEMENTS);
