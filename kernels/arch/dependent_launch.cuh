@@ -10,7 +10,6 @@
 // Lets the next launch on the stream start (griddepcontrol.launch_dependents) if it has the attribute for that.
 __device__ __forceinline__ void allow_dependent_launch()
 {
-    preload_shape();
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -19,7 +18,6 @@ __device__ __forceinline__ void allow_dependent_launch()
 // Waits until the launches before this one have ended and their writes are visible (griddepcontrol.wait).
 __device__ __forceinline__ void wait_for_primary_launches()
 {
-    preload_shape();
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

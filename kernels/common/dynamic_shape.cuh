@@ -2,7 +2,8 @@
 //
 // Gives: SIZE, DIVISOR, MEMBER_SIZE and MEMBER_DIVISOR, which define a size at namespace scope or in a class; OF, which
 // names a class's; FLAG and MEMBER_FLAG, the same for conditions; IF_SHAPE, an if on sizes that is decided by the
-// compiler where it can be; SHAPE_CONST, for a size in a function; preload_shape.
+// compiler where it can be; KNOWN, whether the compiler knows that a condition on sizes holds; SHAPE_CONST, for a size in
+// a function.
 // Needs: with DYNAMIC_SHAPE, DYNAMIC_NUMBERS and for each number NUMBER_<NAME>, its place, from the ladder
 // (kernels/dynamic.py).
 //
@@ -21,19 +22,6 @@ struct ShapeNumber {
 };
 extern "C" {
 __constant__ ShapeNumber shape_numbers[DYNAMIC_NUMBERS];
-}
-
-// Brings the numbers into the constant cache, a warp one line.  Read where they are first used, a line is a miss after
-// the other, in each multiprocessor and each launch: a microsecond of a launch that lasts five.
-__device__ __forceinline__ void preload_shape()
-{
-#ifndef HOST_CUDA
-    constexpr unsigned LINE = 64, LANES = 32;  // bytes; threads of a warp
-    for (unsigned line = threadIdx.x / LANES * LINE; line < sizeof shape_numbers; line += blockDim.x / LANES * LINE) {
-        unsigned first;
-        asm volatile("ld.const.u32 %0, [%1];" : "=r"(first) : "l"(__cvta_generic_to_constant(shape_numbers) + line));
-    }
-#endif
 }
 
 template <int place>
@@ -77,13 +65,13 @@ struct DivisorAt : NumberAt<place> {
 #define MEMBER_DIVISOR(name, number, ...) using name = DivisorAt<NUMBER_##number>
 #define OF(Class, name) (typename Class::name{})
 #define IF_SHAPE if
+#define KNOWN(...) false
 #define SIZE_ARGUMENT class
 #define ARGUMENT(name) std::remove_const_t<decltype(name)>
 #define VALUE_OF(argument) (argument{})
 #define SHAPE_CONST const
 #define SHAPE_FUNCTION __device__ __forceinline__
 #else
-#define preload_shape()
 #define SIZE(name, ...) constexpr int name = __VA_ARGS__
 #define FLAG(name, ...) constexpr bool name = __VA_ARGS__
 #define NUMBER(name, value) constexpr int name = value
@@ -93,6 +81,7 @@ struct DivisorAt : NumberAt<place> {
 #define MEMBER_DIVISOR(name, number, ...) static constexpr int name = __VA_ARGS__
 #define OF(Class, name) (Class::name)
 #define IF_SHAPE if constexpr
+#define KNOWN(...) (__VA_ARGS__)
 #define SIZE_ARGUMENT int
 #define ARGUMENT(name) name
 #define VALUE_OF(argument) argument

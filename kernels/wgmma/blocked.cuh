@@ -31,21 +31,32 @@
 #define GATHER GATHER_WHERE_IT_PAYS
 #endif
 
+#ifdef DYNAMIC_SHAPE
+constexpr int SIDE = LADDER_SIDE;  // a build for each
+#endif
+#if defined DYNAMIC_SHAPE && LADDER_SIDE > 1
+constexpr bool POINTWISE = false;
+#else
 FLAG(POINTWISE, R == 1 && S == 1 && GATHER != GATHER_AS_IT_LIES);
+#endif
 FLAG(NEEDS_GATHER, U != V || DILATION_ROWS > 1 || DILATION_COLUMNS > 1);
 FLAG(IN_PADDING, TOP > 0 || BOTTOM > 0 || LEFT > 0 || RIGHT > 0);  // HAS_PADDING, of the shape at hand
 constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; least for which a stride is gathered
+#if defined DYNAMIC_SHAPE && LADDER_SIDE > 1
+constexpr bool GATHERS = false;
+#elif defined DYNAMIC_SHAPE
+NUMBER(GATHERS, );
+#else
 FLAG(GATHERS, GATHER == GATHER_AS_IT_LIES
                   ? NEEDS_GATHER || IN_PADDING || U > 1 || GROUPS > 1
                   : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
                         (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED
                                                 : IN_PADDING && PRODUCT_C % FULL_STAGE == 0)));
+#endif
 
 // The side of the squares of pixels that become one, and the steps between the pixels that a 1 x 1 filter uses.
 SIZE(STEP_ROWS, POINTWISE ? U : 1); SIZE(STEP_COLUMNS, POINTWISE ? V : 1);
-#ifdef DYNAMIC_SHAPE
-constexpr int SIDE = LADDER_SIDE;  // a build for each
-#else
+#ifndef DYNAMIC_SHAPE
 constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
 static_assert(GATHERS || POINTWISE || !NEEDS_GATHER, "squares are blocked for one stride and no dilation");
 #endif
@@ -156,7 +167,7 @@ struct BlockedTile {
     MEMBER_SIZE(SLICES, PRODUCTS * OF(BlockedTile, PRODUCT_SLICES));
     MEMBER_SIZE(TILES, TILES_ACROSS * PLANE_H);
     // Whether planes take pixels as they are in memory, without padding or steps; zeros only after the last.
-    MEMBER_FLAG(PLAIN, GATHERS || (!IN_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1));
+    MEMBER_FLAG(PLAIN, GATHERS || (SIDE == 1 ? !IN_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1 : KNOWN(!IN_PADDING)));
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
     // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment; ABREAST lines are
     // read at a time, as many as there are warps for.
@@ -213,13 +224,8 @@ struct BlockedTile {
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
-                    values[i] = 0;
-                    IF_SHAPE (OF(BlockedTile, PLAIN)) {
-                        if (in_w < INPUT_W && h * SIDE + row < INPUT_H && inside(line, LINES, c))
-                            values[i] = in[((size_t)c * INPUT_H + row) * INPUT_W];
-                    } else if (is_input(row, in_w) && inside(line, LINES, c)) {
-                        values[i] = in[((size_t)c * INPUT_H + row) * INPUT_W];
-                    }
+                    const bool there = is_input(row, in_w) && inside(line, MOST_LINES, c);
+                    values[i] = there ? in[((size_t)c * INPUT_H + row) * INPUT_W] : 0;
                 }
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
@@ -227,7 +233,7 @@ struct BlockedTile {
                     unsigned& largest = of_row[(first + i) % ROWS];
                     largest = max(largest, magnitude(values[i]));
                     if constexpr (GROUPS_TOGETHER > 1) add_to_group(of_group, (first + i) * ABREAST, line, values[i]);
-                    if (inside(line, LINES, line / SIDE)) put(out + line * SIDE, values[i] * power);
+                    if (inside(line, MOST_LINES, line / SIDE)) put(out + line * SIDE, values[i] * power);
                 }
             }
 #pragma unroll
@@ -279,9 +285,10 @@ struct BlockedTile {
         return (column / BLOCKED_W * STEP_ROWS - TOP) * W + column % BLOCKED_W * STEP_COLUMNS - LEFT;
     }
 
-    // Whether the input `row` rows below it is in memory; unused if PLAIN.
+    // Whether the input `row` rows below it is in memory.
     __device__ __forceinline__ bool is_input(int row, int column) const
     {
+        IF_SHAPE (OF(BlockedTile, PLAIN)) return column < INPUT_W && h * SIDE + row < INPUT_H;
         if constexpr (SIDE > 1) return in_plane(h * SIDE + row, column);
         return column < PLANE_W && in_plane(column / BLOCKED_W * STEP_ROWS, column % BLOCKED_W * STEP_COLUMNS);
     }
@@ -295,7 +302,7 @@ struct BlockedTile {
     // Whether a line is one of the tile's; mostly known at compile time.
     __device__ __forceinline__ bool inside(int line, int lines, int c) const
     {
-        return line < lines && (PRODUCT_C <= BLOCK_C || PRODUCT_C % BLOCK_C == 0 || first_c + c < PRODUCT_C);
+        return line < lines && (KNOWN(PRODUCT_C <= BLOCK_C || PRODUCT_C % BLOCK_C == 0) || first_c + c < PRODUCT_C);
     }
 
     __device__ __forceinline__ void put(__half* out, float value) const
@@ -322,12 +329,7 @@ struct BlockedTile {
             __half values[SIDE];
 #pragma unroll
             for (int row = 0; row < SIDE; ++row) {
-                values[row] = __float2half_rn(0);
-                IF_SHAPE (OF(BlockedTile, PLAIN)) {
-                    if (in_w < INPUT_W && h * SIDE + row < INPUT_H) values[row] = in[(size_t)row * INPUT_W * C];
-                } else if (is_input(row, in_w)) {
-                    values[row] = in[(size_t)row * INPUT_W * C];
-                }
+                values[row] = is_input(row, in_w) ? in[(size_t)row * INPUT_W * C] : __float2half_rn(0);
                 infinite |= (__half_as_ushort(values[row]) & INFINITE_HALF) == INFINITE_HALF;
             }
 #pragma unroll

@@ -423,6 +423,7 @@ def dynamic(
         return {**tile, "STAGES": stages, "LADDER_SIDE": of}
 
     numbers: tuple[Number, ...] = (
+        ("GATHERS", lambda p: int(gathers(p.conv))),
         ("BLOCKED_C", lambda p: blocked_c(p.conv, gathers)),
         ("BLOCKED_W", lambda p: blocked_hw(p.conv, gathers)[1]),
         ("STAGES_OF_RUN", of_run or (lambda p: ceil(runs(p.conv, gathers)[1] / STAGE_TAPS))),

@@ -16,6 +16,12 @@ DIVISOR(SPLITS, );
 
 constexpr int FIRST_CONSUMER = WARPGROUP / LANES, TILE_WARPS = CONSUMERS * WARPGROUP / LANES;
 constexpr int WARP_SUMS = WGMMAS * ACCUMULATORS * LANES;
+// Slices whose sums are loaded at a time.
+#ifdef DYNAMIC_SHAPE
+constexpr int SLICES_TOGETHER = WGMMAS * ACCUMULATORS <= 32 ? 4 : 1;
+#else
+constexpr int SLICES_TOGETHER = SPLITS;
+#endif
 SIZE(IMAGE_TILES, (PIXELS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS);  // of one image alone
 // Elements of the arrays for one image; one where a tile has one block.
 SIZE(PARTIAL_SUMS, SPLITS > 1 ? IMAGE_TILES * SPLITS * TILE_WARPS * WARP_SUMS : 1);
@@ -85,6 +91,7 @@ struct SplitKSums {
         for (int u = 0; u < WGMMAS; ++u)
 #pragma unroll
             for (int i = 0; i < ACCUMULATORS; ++i) sums[u][i] = 0;
+#pragma unroll SLICES_TOGETHER
         for (int other = 0; other < SPLITS; ++other)
 #pragma unroll
             for (int u = 0; u < WGMMAS; ++u)
