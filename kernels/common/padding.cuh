@@ -71,7 +71,8 @@ __device__ __forceinline__ bool in_plane(int row, int column)
 // Whether a place in the padded plane, known not to be in the bottom padding, is in memory.
 __device__ __forceinline__ bool clear_of_border(int row, int column)
 {
-    return (TOP == 0 || row >= TOP) && (LEFT == 0 || column >= LEFT) && (RIGHT == 0 || column < LEFT + W);
+    return (KNOWN(TOP == 0) || row >= TOP) && (KNOWN(LEFT == 0) || column >= LEFT) &&
+           (KNOWN(RIGHT == 0) || column < LEFT + W);
 }
 
 // The least rows and columns of a patch that are in memory.

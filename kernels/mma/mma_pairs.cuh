@@ -95,10 +95,10 @@ struct Pairs : PlaneOutput {
         SHAPE_CONST bool BY_COLUMNS = OF(Pairs, COLUMNS);
         const int c = BY_COLUMNS ? plane : 2 * plane, rows = H + TOP - first_row;
         const float* const first = x + (c * H + row) * W + column * (BY_COLUMNS ? 2 : 1);
-        bool there = row < rows && (GROUP_C % CHANNELS == 0 || c < channels);
+        bool there = row < rows && (KNOWN(GROUP_C % CHANNELS == 0) || c < channels);
         bool second_there = BY_COLUMNS ? there && 2 * column + 1 < LEFT + W
-                                    : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
-                                          (GROUP_C % CHANNELS == 0 || c + 1 < channels);
+                                    : row < rows && (KNOWN(CHANNELS % 2 == 0) || c + 1 < CHANNELS) &&
+                                          (KNOWN(GROUP_C % CHANNELS == 0) || c + 1 < channels);
         if constexpr (HAS_PADDING) {
             there = there && clear_of_border(first_row + row, column * (BY_COLUMNS ? 2 : 1));
             second_there = second_there && clear_of_border(first_row + row, column * (BY_COLUMNS ? 2 : 1) + BY_COLUMNS);
@@ -178,7 +178,7 @@ struct Pairs : PlaneOutput {
             unsigned low = 0, high = 0;
 #pragma unroll
             for (int j = 0; j < TOGETHER; ++j) {
-                const int plane = COUNT % TOGETHER == 0 ? first + j : smaller(first + j, COUNT - 1);
+                const int plane = KNOWN(COUNT % TOGETHER == 0) ? first + j : smaller(first + j, COUNT - 1);
                 const unsigned pair = from[plane * OF(Pairs, PLANE)] & 0x7fff7fff;
                 low = max(low, pair & 0xffff), high = max(high, pair >> 16);
             }
@@ -198,17 +198,12 @@ struct Pairs : PlaneOutput {
         const int channels = GROUP_C - k_tile * CHANNELS;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         x -= TOP * W + LEFT;
-        using Mine = WarpRows<PAIR_PLANES, WIDTH>;
-        const Mine mine;
-        for (int run = threadIdx.x / WARP; run < OF(Mine, RUNS); run += WARPS)
-#pragma unroll 1
-            for (int pass = 0; pass < OF(Mine, PASSES); ++pass)
-                mine.at(run, pass, [&](int plane, int row, int column) {
-                    const float2 values = input(x, first_row, channels, plane, row, column);
-                    const int word = row * OF(Pairs, WIDTH) + column;
-                    set_flags(flags, OF(Pairs, COLUMNS) ? 2 * word : word, values.x != 0);
-                    set_flags(flags, OF(Pairs, COLUMNS) ? 2 * word + 1 : word, values.y != 0);
-                });
+        for_inputs<PAIR_PLANES, WIDTH, 1>([&](int plane, int row, int column) {
+            const float2 values = input(x, first_row, channels, plane, row, column);
+            const int word = row * OF(Pairs, WIDTH) + column;
+            set_flags(flags, OF(Pairs, COLUMNS) ? 2 * word : word, values.x != 0);
+            set_flags(flags, OF(Pairs, COLUMNS) ? 2 * word + 1 : word, values.y != 0);
+        });
     }
 
     // Whether one of this thread's pixels is nonzero without a strong channel.

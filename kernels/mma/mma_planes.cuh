@@ -53,74 +53,86 @@ struct PlaneOutput {
 SIZE(SPREAD_PITCH, V > 1 || (PADDED_W % 32 >= 12 && PADDED_W % 32 <= 20) ? PADDED_W
                                                                          : PADDED_W + (44 - PADDED_W % 32) % 32);
 
-// How [planes][INPUT_ROWS][columns] inputs are divided among the threads: a warp takes several rows of a plane at a
-// time where they are short, otherwise a segment of a row.
-template <SIZE_ARGUMENT planes, SIZE_ARGUMENT columns>
-struct WarpRows {
-    MEMBER_FLAG(SHORT, VALUE_OF(columns) < WARP);
-    MEMBER_SIZE(WARP_ROWS, OF(WarpRows, SHORT) ? WARP / VALUE_OF(columns) : 1);
-    // The rows of a run, which a warp takes at a time, the number of runs, and the passes over one.
-    MEMBER_SIZE(RUN_ROWS, OF(WarpRows, SHORT) ? int(INPUT_ROWS) : 1);
-    MEMBER_SIZE(RUNS, OF(WarpRows, SHORT) ? int(VALUE_OF(planes)) : VALUE_OF(planes) * INPUT_ROWS);
-    MEMBER_SIZE(PASSES, OF(WarpRows, SHORT) ? divide_up(INPUT_ROWS, OF(WarpRows, WARP_ROWS))
-                                            : divide_up(VALUE_OF(columns), WARP));
+// How [planes][INPUT_ROWS][columns] inputs are divided among the threads.
+//
+// for_inputs calls body(plane, row, column) for the inputs of this thread.  for_batches loads and stores them in batches:
+// all loads of a batch are in flight before the first is used.
+#ifdef DYNAMIC_SHAPE
+// Neighbouring threads take neighbouring inputs, one row after the other.
+template <class planes, class columns>
+struct InputPlace {
+    int plane, row, column;
 
-    const int lane = threadIdx.x % WARP, lane_row = OF(WarpRows, SHORT) ? lane / VALUE_OF(columns) : 0,
-              lane_column = lane - lane_row * VALUE_OF(columns);
+    static __device__ __forceinline__ int count() { return VALUE_OF(planes) * INPUT_ROWS * VALUE_OF(columns); }
+
+    __device__ __forceinline__ explicit InputPlace(int i)
+    {
+        const int line = i / VALUE_OF(columns);
+        plane = line / INPUT_ROWS, row = line - plane * INPUT_ROWS, column = i - line * VALUE_OF(columns);
+    }
+};
+
+template <class planes, class columns, int unrolled = UNROLLED_COPIES, class Body>
+__device__ __forceinline__ void for_inputs(Body body)
+{
+    using Place = InputPlace<planes, columns>;
+#pragma unroll unrolled
+    for (int i = threadIdx.x; i < Place::count(); i += THREADS) {
+        const Place place(i);
+        body(place.plane, place.row, place.column);
+    }
+}
+
+template <class planes, class columns, class Loaded, class Load, class Put>
+__device__ __forceinline__ void for_batches(Load load, Put put)
+{
+    using Place = InputPlace<planes, columns>;
+    const int count = Place::count();
+    for (int first = threadIdx.x; first < count; first += UNROLLED_COPIES * THREADS) {
+        Loaded loaded[UNROLLED_COPIES];
+        const auto for_batch = [&](auto body) {
+#pragma unroll
+            for (int j = 0; j < UNROLLED_COPIES; ++j)
+                if (first + j * THREADS < count) body(loaded[j], Place(first + j * THREADS));
+        };
+        for_batch([=](Loaded& to, const Place& place) { to = load(place.plane, place.row, place.column); });
+        for_batch([=](Loaded& from, const Place& place) { put(place.plane, place.row, place.column, from); });
+    }
+}
+#else
+// A warp takes several rows of a plane at a time where they are short, otherwise a segment of a row.
+template <int planes, int columns>
+struct WarpRows {
+    static constexpr bool SHORT = columns < WARP;
+    static constexpr int WARP_ROWS = SHORT ? WARP / columns : 1;
+    // The rows of a run, which a warp takes at a time, the number of runs, and the passes over one.
+    static constexpr int RUN_ROWS = SHORT ? INPUT_ROWS : 1, RUNS = SHORT ? planes : planes * INPUT_ROWS;
+    static constexpr int PASSES = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
+
+    const int lane = threadIdx.x % WARP, lane_row = SHORT ? lane / columns : 0, lane_column = lane - lane_row * columns;
 
     // Calls body(plane, row, column) for a pass over a run of rows, if it has an input for this thread.
     template <class Body>
     __device__ __forceinline__ void at(int run, int pass, Body body) const
     {
-        SHAPE_CONST bool SHORT_ROWS = OF(WarpRows, SHORT);
-        SHAPE_CONST int ROWS = OF(WarpRows, WARP_ROWS), ALL_ROWS = OF(WarpRows, RUN_ROWS);
-        const int plane = run * ALL_ROWS / INPUT_ROWS, first = run * ALL_ROWS % INPUT_ROWS + lane_row;
-        const int row = SHORT_ROWS ? pass * ROWS : 0, column = SHORT_ROWS ? 0 : pass * WARP;
-        if (lane_row < ROWS && (row + ROWS <= ALL_ROWS || row + lane_row < ALL_ROWS) &&
-            (SHORT_ROWS || column + WARP <= VALUE_OF(columns) || column + lane < VALUE_OF(columns)))
+        const int plane = run * RUN_ROWS / INPUT_ROWS, first = run * RUN_ROWS % INPUT_ROWS + lane_row;
+        const int row = SHORT ? pass * WARP_ROWS : 0, column = SHORT ? 0 : pass * WARP;
+        if (lane_row < WARP_ROWS && (row + WARP_ROWS <= RUN_ROWS || row + lane_row < RUN_ROWS) &&
+            (SHORT || column + WARP <= columns || column + lane < columns))
             body(plane, first + row, lane_column + column);
     }
 };
 
-// Calls body(plane, row, column) for the inputs of this thread.
-template <SIZE_ARGUMENT planes, SIZE_ARGUMENT columns, class Body>
+template <int planes, int columns, int unrolled = UNROLLED_COPIES, class Body>
 __device__ __forceinline__ void for_inputs(Body body)
 {
     using Mine = WarpRows<planes, columns>;
     const Mine mine;
-    for (int run = threadIdx.x / WARP; run < OF(Mine, RUNS); run += WARPS)
-#pragma unroll UNROLLED_COPIES
-        for (int pass = 0; pass < OF(Mine, PASSES); ++pass) mine.at(run, pass, body);
+    for (int run = threadIdx.x / WARP; run < Mine::RUNS; run += WARPS)
+#pragma unroll unrolled
+        for (int pass = 0; pass < Mine::PASSES; ++pass) mine.at(run, pass, body);
 }
 
-// Loads and stores the inputs of this thread in batches: all loads of a batch are in flight before the first is used.
-#ifdef DYNAMIC_SHAPE
-template <class planes, class columns, class Loaded, class Load, class Put>
-__device__ __forceinline__ void for_batches(Load load, Put put)
-{
-    using Mine = WarpRows<planes, columns>;
-    constexpr int BATCH = UNROLLED_COPIES;  // passes, over one run after the other
-    const int runs = OF(Mine, RUNS), passes = OF(Mine, PASSES);
-    const Mine mine;
-    int first_run = threadIdx.x / WARP, first_pass = 0;
-    while (first_run < runs) {
-        Loaded loaded[BATCH];
-        int run, pass;
-        const auto for_batch = [&](auto body) {
-            run = first_run, pass = first_pass;
-#pragma unroll
-            for (int i = 0; i < BATCH; ++i) {
-                if (run < runs)
-                    mine.at(run, pass, [&](int plane, int row, int column) { body(loaded[i], plane, row, column); });
-                if (++pass == passes) pass = 0, run += WARPS;
-            }
-        };
-        for_batch([=](Loaded& to, int plane, int row, int column) { to = load(plane, row, column); });
-        for_batch([=](Loaded& from, int plane, int row, int column) { put(plane, row, column, from); });
-        first_run = run, first_pass = pass;
-    }
-}
-#else
 template <int planes, int columns, class Loaded, class Load, class Put>
 __device__ __forceinline__ void for_batches(Load load, Put put)
 {

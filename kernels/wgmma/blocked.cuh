@@ -203,12 +203,13 @@ struct BlockedTile {
     {
         SHAPE_CONST int LINES = (PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C) * SIDE;
 #ifdef DYNAMIC_SHAPE
-        constexpr int MOST_LINES = BLOCK_C * SIDE;
+        constexpr int MOST_LINES = BLOCK_C * SIDE, UNROLLED = 1;  // addresses of more would spill
 #else
-        constexpr int MOST_LINES = LINES;
+        constexpr int MOST_LINES = LINES, UNROLLED = LINES;
 #endif
         constexpr int READS = (MOST_LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
+        constexpr bool WHOLE_ROWS = TOGETHER % ROWS == 0;
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
         Seen seen = {0, false, !OF(BlockedTile, SQUARES)};
         unsigned of_group[GROUPS_TOGETHER] = {};  // the largest magnitude of a pixel's channels of each group
@@ -218,7 +219,7 @@ struct BlockedTile {
             const float* const in = x + line * INPUT_W + place(in_w);
             __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
-#pragma unroll
+#pragma unroll UNROLLED
             for (int first = 0; first < READS && first * ABREAST < LINES; first += TOGETHER) {
                 float values[TOGETHER];
 #pragma unroll
@@ -230,7 +231,7 @@ struct BlockedTile {
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line;
-                    unsigned& largest = of_row[(first + i) % ROWS];
+                    unsigned& largest = of_row[(WHOLE_ROWS ? i : first + i) % ROWS];
                     largest = max(largest, magnitude(values[i]));
                     if constexpr (GROUPS_TOGETHER > 1) add_to_group(of_group, (first + i) * ABREAST, line, values[i]);
                     if (inside(line, MOST_LINES, line / SIDE)) put(out + line * SIDE, values[i] * power);

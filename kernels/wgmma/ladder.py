@@ -531,7 +531,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         dynamic=dynamic(
             partial(pipeline_bytes, STUDY),
             where_it_pays,
-            ((128, 64), (192, 64), (192, 128), (192, 192)),
+            ((128, 64), (192, 64), (192, 96), (192, 128), (192, 192)),
             slower=1.25,
             besides=2.5,
         ),
