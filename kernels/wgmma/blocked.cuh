@@ -211,6 +211,8 @@ struct BlockedTile {
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         constexpr bool WHOLE_ROWS = TOGETHER % ROWS == 0;
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
+        const int remaining =
+            KNOWN(PRODUCT_C <= BLOCK_C || PRODUCT_C % BLOCK_C == 0) ? BLOCK_C : PRODUCT_C - first_c;
         Seen seen = {0, false, !OF(BlockedTile, SQUARES)};
         unsigned of_group[GROUPS_TOGETHER] = {};  // the largest magnitude of a pixel's channels of each group
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
@@ -219,13 +221,17 @@ struct BlockedTile {
             const float* const in = x + line * INPUT_W + place(in_w);
             __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
+            int channels_of[ROWS];      // that are read of a row: none where it is not in memory
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+                channels_of[i] = is_input((i * ABREAST + first_line) % SIDE, in_w) ? remaining : 0;
 #pragma unroll UNROLLED
             for (int first = 0; first < READS && first * ABREAST < LINES; first += TOGETHER) {
                 float values[TOGETHER];
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
-                    const bool there = is_input(row, in_w) && inside(line, MOST_LINES, c);
+                    const bool there = line < MOST_LINES && c < channels_of[(WHOLE_ROWS ? i : first + i) % ROWS];
                     values[i] = there ? in[((size_t)c * INPUT_H + row) * INPUT_W] : 0;
                 }
 #pragma unroll
@@ -234,7 +240,7 @@ struct BlockedTile {
                     unsigned& largest = of_row[(WHOLE_ROWS ? i : first + i) % ROWS];
                     largest = max(largest, magnitude(values[i]));
                     if constexpr (GROUPS_TOGETHER > 1) add_to_group(of_group, (first + i) * ABREAST, line, values[i]);
-                    if (inside(line, MOST_LINES, line / SIDE)) put(out + line * SIDE, values[i] * power);
+                    if (line < MOST_LINES && line / SIDE < remaining) put(out + line * SIDE, values[i] * power);
                 }
             }
 #pragma unroll
@@ -298,12 +304,6 @@ struct BlockedTile {
     __device__ __forceinline__ bool is_square(int column) const
     {
         return !HAS_PADDING || (in_plane(h * SIDE, column) && in_plane(h * SIDE + SIDE - 1, column + SIDE - 1));
-    }
-
-    // Whether a line is one of the tile's; mostly known at compile time.
-    __device__ __forceinline__ bool inside(int line, int lines, int c) const
-    {
-        return line < lines && (KNOWN(PRODUCT_C <= BLOCK_C || PRODUCT_C % BLOCK_C == 0) || first_c + c < PRODUCT_C);
     }
 
     __device__ __forceinline__ void put(__half* out, float value) const

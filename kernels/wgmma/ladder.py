@@ -500,8 +500,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             partial(pipeline_bytes, NATIVE),
             where_it_pays,
             ((128, 64), (192, 64), (192, 128)),
-            slower=1.3,
-            besides=3.0,
+            slower=1.25,
+            besides=1.0,
         ),
     ),
     Rung(
@@ -533,7 +533,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             where_it_pays,
             ((128, 64), (192, 64), (192, 96), (192, 128), (192, 192)),
             slower=1.25,
-            besides=2.5,
+            besides=1.0,
         ),
     ),
     Rung(
@@ -580,7 +580,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             where_it_pays,
             ((128, 64), (192, 64), (192, 96), (192, 128), (256, 64)),
             slower=1.2,
-            besides=3.0,
+            besides=1.0,
         ),
     ),
 )

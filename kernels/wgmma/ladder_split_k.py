@@ -117,7 +117,15 @@ def split_k(
 ) -> Rung:
     """A rung whose tiles several blocks may share; ``whole``: every stage has all steps."""
     tiles_of_builds = ((64, 32), (64, 64), (64, 128), (192, 96), (192, 128))
-    by_splits = dynamic(shared_bytes, as_it_lies, tiles_of_builds, some_splits(half_stages), SPLITS_NUMBER)
+    by_splits = dynamic(
+        shared_bytes,
+        as_it_lies,
+        tiles_of_builds,
+        some_splits(half_stages),
+        SPLITS_NUMBER,
+        slower=1.15,
+        besides=0.5,
+    )
     return Rung(
         name,
         alias=alias,

@@ -8,11 +8,7 @@ constexpr int CHUNK = 8;   // fp16 values in the widest access, 16 bytes
 constexpr int LANES = 32;  // of a warp
 constexpr int BLOCK_THREADS = 256, BLOCK_WARPS = BLOCK_THREADS / LANES;
 // Resident blocks per multiprocessor: 40 registers a thread, and enough loads in flight to saturate memory.
-#ifdef DYNAMIC_SHAPE
-constexpr int RESIDENT_BLOCKS = 4;  // more would spill registers
-#else
 constexpr int RESIDENT_BLOCKS = 6;
-#endif
 
 // Of 32 pixels, those with a nonzero channel, and those with a large one (scaling.cuh).
 struct PixelMasks {

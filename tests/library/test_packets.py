@@ -456,8 +456,7 @@ def test_a_build_for_every_shape_computes_first_calls_until_the_rung_is_compiled
     machine.gpu.building, machine.gpu.built = Future(), True
     for _ in range(2):
         layer(x)
-        assert names(machine.launched())[-1] in ("mma_split", "multiply", "compute_full_range")
-    assert dynamic(machine) == [True]
+        assert dynamic(machine) == [True]
     machine.gpu.building.set_result(None)
     machine.gpu.building = None
     wait_for_rungs(layer)
