@@ -126,9 +126,12 @@ struct NativeEpilogue {
     };
 
     // Their bias, of accumulators that begin `across` filters after the tile's first.
-    static __device__ __forceinline__ AddendsOfFour bias_of(const Rows& rows, int across, int group, int quarter)
+    __device__ __forceinline__ AddendsOfFour bias_of(const Rows& rows, int across, int group, int quarter) const
     {
         AddendsOfFour of_four = {};
+#ifdef DYNAMIC_SHAPE
+        if (!added.bias) return of_four;
+#endif
         if constexpr (PAIRS)
 #pragma unroll
             for (int j = 0; j < 4; ++j) {

@@ -38,10 +38,12 @@ struct OutputRow {
                                           int step, int end) const
     {
         if (plane < 0) return;
+        const size_t first_place = plane + (size_t)filter * PIXELS;
+        const int pitch = step * PIXELS;
 #pragma unroll
         for (int i = 0; i < count; ++i)
-            if (PRODUCT_M % TILE_FILTERS == 0 || filter + i * step < end) {
-                const size_t place = plane + (size_t)(filter + i * step) * PIXELS;
+            if (KNOWN(PRODUCT_M % TILE_FILTERS == 0) || filter + i * step < end) {
+                const size_t place = first_place + i * pitch;
                 const float sum = sums[i] * first * factors[i] * second;
                 y[place] = added.activated_at(place, HAS_BIAS ? sum + biases[i] : sum);
             }
