@@ -124,6 +124,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         **of_files(library.parts, "library/*.jsonl")(results),
         **of_files(choices.parts, "choices/*.jsonl")(results),
         **choices.outside_parts(files_in(results / "outside")),
+        **choices.counters_part(files_in(results / "outside/counters")),
         **dynamic.parts(files_in(results, "library/dynamic/*.jsonl")),
     },
     "docs/memory-bound.md": of_files(memory_bound.parts, "memory-bound/*.jsonl"),

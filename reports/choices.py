@@ -13,11 +13,13 @@ from alexconv.reports.library import GRAPH, OURS, PEER, best, goals, ratio, rung
 from alexconv.reports.networks import shape
 from alexconv.shapes import Conv
 
-TYPE, OUTSIDE = "library-trials", "library-outside"
+TYPE, OUTSIDE, COUNTERS = "library-trials", "library-outside", "library-counters"
 MOST_SLOWER = 1.1  # a goal for every layer
 LOST = 1.25  # the table of layers has those whose choice takes longer than so many times the shortest time
 CLASSES = ("class", "layers", "than cuDNN, geometric mean", "goal", "worst", "at most 1.10× slower")
 SLOWER = ("kind", "layer", "N", "class", "ours, us", "cuDNN, us", "than cuDNN", "rung")
+COUNTED = ("layer", "N", "class", "call", "kernels", "us", "waves", "DRAM", "L2", "L1", "tensor pipe", "issue slots")
+THROUGHPUTS = ("dram_throughput", "l2_throughput", "l1_throughput", "tensor_pipe", "issue_slots")
 KINDS = ("layers", "number", "choice over fastest, geometric mean", "worst")
 LAYERS = ("layer", "N", "class", "layout", "chosen", "us", "fastest", "us of it", "over fastest")
 
@@ -111,6 +113,26 @@ def outside_parts(files: Sequence[Path]) -> dict[str, str]:
         "outside-classes": "\n".join([*markdown_table(CLASSES, rows), "", source(records, measured, files)]),
         "outside-slower": text,
     }
+
+
+def counters_part(files: Sequence[Path]) -> dict[str, str]:
+    """Counters of layers on which cuDNN is faster: of each call's longest kernel, and the time of all."""
+    records = read(files)
+    counted = [header for header in records.headers.values() if header["type"] == COUNTERS]
+    if not counted:
+        return {"outside-counters": NOT_MEASURED}
+    table = markdown_table(COUNTED, [counted_row(record) for record in counted])
+    return {"outside-counters": "\n".join([*table, "", source(records, counted, files)])}
+
+
+def counted_row(record: Record) -> tuple[Cell, ...]:
+    """A row of the table of counters: a call."""
+    kernels = record["kernels"]
+    longest = max(kernels, key=lambda kernel: kernel["duration_ns"])
+    us = fsum(kernel["duration_ns"] for kernel in kernels) / 1e3
+    shares = (f"{longest[name]:.0f} %" for name in THROUGHPUTS)
+    where = shape(Conv(**record["conv"])), record["N"], record["precision"], record["contender"]
+    return *where, len(kernels), f"{us:.1f}", f"{longest['waves']:.1f}", *shares
 
 
 def outside_row(record: Record) -> tuple[Cell, ...]:

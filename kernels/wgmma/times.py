@@ -5,7 +5,18 @@ from math import ceil
 from alexconv.kernels.geometry import FLOAT, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.times import CLOCK, TILE, Time, inputs, values
-from alexconv.kernels.wgmma.blocked import MMA_K, ROW_BYTES, STAGE_TAPS, WGMMA_ROWS, Gathers, runs, side, tiles
+from alexconv.kernels.wgmma.blocked import (
+    CHUNK,
+    MMA_K,
+    ROW_BYTES,
+    STAGE_TAPS,
+    WGMMA_ROWS,
+    Gathers,
+    blocked_c,
+    runs,
+    side,
+    tiles,
+)
 from alexconv.kernels.wgmma.blocked import products as products_of_layer
 
 WGMMA = 2048 * 0.86  # multiply-adds per cycle of a multiprocessor: the tensor cores' peak, and the share reached
@@ -18,6 +29,7 @@ SLICES = 1.0  # microseconds to add split-K slices, besides those of each slice
 THREE_CONSUMERS, LARGE = 192, 128  # pixels and fewest filters of a tile of one term that three warpgroups multiply ...
 THIRDS = 1.04  # ... and how much longer it takes
 FEW_TAPS, SPARSE = 32, 3.2  # a run of fewer taps leaves stages nearly empty; how much longer its tiles take
+NARROW = 2.2  # the same for runs of that many taps of the fewest channels: a row of a stage begins at each 16 bytes
 UNEVEN = 2.5  # the same for a single warpgroup whose stages differ in steps: it waits between them
 BLOCKED = 1.5  # how much longer it takes to write planes of squares ...
 UNALIGNED, EVEN_SIDES = 18.0, (2, 4, 8, 16)  # ... from floats, of another side than these
@@ -89,6 +101,8 @@ def tiled(
             slower = THIRDS
         if prepares and taps < FEW_TAPS:
             slower = SPARSE
+        elif prepares and blocked_c(p.conv, gathers) == CHUNK and taps < STAGE_TAPS:
+            slower = NARROW
         if uneven(p, taps):
             slower = UNEVEN
         scaled = full_range(p, terms) if prepares and value == FLOAT else 0.0

@@ -48,7 +48,7 @@ DARK = re.compile(r"@media \(prefers-color-scheme: ?dark\)")
 TIME_MS = 20_000  # of the page's own clock
 PHONE, DESKTOP, WIDE = 390, 1280, 1440
 AT_ONCE = 12  # pages in one browser
-EACH_RUNG = 4  # of the rungs' pages, which are alike, every fourth
+EACH_RUNG = 8  # of the rungs' pages, which are alike, every eighth
 MOST_NODES = 12_000  # of a page whose tables are all opened
 MOST_ROWS = 64  # of a table before it is asked for more
 

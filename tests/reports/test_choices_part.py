@@ -43,3 +43,18 @@ def test_layers_beside_cudnn(tmp_path):
     (slower,) = parts["outside-slower"].splitlines()[2:]
     assert slower.endswith("| 1 | fp16 | 3000.0 | 1500.0 | 2.00× slower | any shape |")
     assert choices.outside_parts([])["outside-slower"] == "Not measured."
+
+
+def test_counters_of_a_call_are_those_of_its_longest_kernel(tmp_path):
+    file = RecordFile(tmp_path / "h100.jsonl")
+    headers = {"device": file.header("device", {"name": "H100"}), "run": file.header("run", {"packages": {}})}
+    shares = dict.fromkeys(choices.THROUGHPUTS, 10.0)
+    kernels = [
+        {"entry": "copy", "duration_ns": 2000.0, "waves": 1.0, **shares},
+        {"entry": "multiply", "duration_ns": 7500.0, "waves": 0.5, **shares, "l2_throughput": 81.6},
+    ]
+    facts = {"kind": "1x1", "N": 1, "precision": "tf32", "conv": asdict(WORKLOADS["depthwise"].layer(2))}
+    file.header(choices.COUNTERS, {**headers, **facts, "contender": "alexconv-nhwc", "kernels": kernels})
+    row = choices.counters_part([file.path])["outside-counters"].splitlines()[2]
+    assert row.endswith("| 1 | tf32 | alexconv-nhwc | 2 | 9.5 | 0.5 | 10 % | 82 % | 10 % | 10 % | 10 % |")
+    assert choices.counters_part([])["outside-counters"] == "Not measured."
