@@ -18,7 +18,20 @@ MOST_SLOWER = 1.1  # a goal for every layer
 LOST = 1.25  # the table of layers has those whose choice takes longer than so many times the shortest time
 CLASSES = ("class", "layers", "than cuDNN, geometric mean", "goal", "worst", "at most 1.10× slower")
 SLOWER = ("kind", "layer", "N", "class", "ours, us", "cuDNN, us", "than cuDNN", "rung")
-COUNTED = ("layer", "N", "class", "call", "kernels", "us", "waves", "DRAM", "L2", "L1", "tensor pipe", "issue slots")
+COUNTED = (
+    "layer",
+    "N",
+    "class",
+    "longest kernel",
+    "kernels",
+    "us",
+    "waves",
+    "DRAM",
+    "L2",
+    "L1",
+    "tensor pipe",
+    "issue slots",
+)
 THROUGHPUTS = ("dram_throughput", "l2_throughput", "l1_throughput", "tensor_pipe", "issue_slots")
 KINDS = ("layers", "number", "choice over fastest, geometric mean", "worst")
 LAYERS = ("layer", "N", "class", "layout", "chosen", "us", "fastest", "us of it", "over fastest")
@@ -116,9 +129,13 @@ def outside_parts(files: Sequence[Path]) -> dict[str, str]:
 
 
 def counters_part(files: Sequence[Path]) -> dict[str, str]:
-    """Counters of layers on which cuDNN is faster: of each call's longest kernel, and the time of all."""
+    """Counters of layers on which cuDNN is faster: of a call's longest kernel, and the time of all.
+
+    Only of own calls: in a profiled process cuDNN benchmarks, and so chooses, other engines.
+    """
     records = read(files)
-    counted = [header for header in records.headers.values() if header["type"] == COUNTERS]
+    found = (header for header in records.headers.values() if header["type"] == COUNTERS)
+    counted = [header for header in found if header["contender"].startswith(OURS)]
     if not counted:
         return {"outside-counters": NOT_MEASURED}
     table = markdown_table(COUNTED, [counted_row(record) for record in counted])
@@ -131,7 +148,7 @@ def counted_row(record: Record) -> tuple[Cell, ...]:
     longest = max(kernels, key=lambda kernel: kernel["duration_ns"])
     us = fsum(kernel["duration_ns"] for kernel in kernels) / 1e3
     shares = (f"{longest[name]:.0f} %" for name in THROUGHPUTS)
-    where = shape(Conv(**record["conv"])), record["N"], record["precision"], record["contender"]
+    where = shape(Conv(**record["conv"])), record["N"], record["precision"], f"`{longest['entry']}`"
     return *where, len(kernels), f"{us:.1f}", f"{longest['waves']:.1f}", *shares
 
 

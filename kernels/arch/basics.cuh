@@ -22,6 +22,13 @@ __device__ __forceinline__ int load_now(const int* address)
     return value;
 }
 
+__device__ __forceinline__ float load_now(const float* address)
+{
+    float value;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(address));
+    return value;
+}
+
 // Lane 0's value.  The compiler then knows it to be uniform across the warp, and keeps values computed from it in
 // uniform registers.
 __device__ __forceinline__ int warp_uniform(int value)

@@ -19,6 +19,7 @@
 // fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, and unprepared inputs
 // (GATHER_AS_IT_LIES), with groups too.  Windows and resident filters need whole rows (GATHER_NEVER).
 #pragma once
+#include "../arch/basics.cuh"
 #include "../common/filter_tap.cuh"
 #include "../common/range.cuh"
 #include "preparation.cuh"
@@ -232,7 +233,11 @@ struct BlockedTile {
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
                     const bool there = line < MOST_LINES && c < channels_of[(WHOLE_ROWS ? i : first + i) % ROWS];
+#ifdef DYNAMIC_SHAPE  // where the compiler would load a value, convert and store it, and only then load the next
+                    values[i] = there ? load_now(in + ((size_t)c * INPUT_H + row) * INPUT_W) : 0;
+#else
                     values[i] = there ? in[((size_t)c * INPUT_H + row) * INPUT_W] : 0;
+#endif
                 }
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {

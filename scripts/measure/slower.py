@@ -3,8 +3,9 @@
     python scripts/measure/slower.py results/outside/h200-1.jsonl.xz --out results/outside/counters/h200.jsonl
 
 Of the layers in record files of ``choices.py --cudnn``, those whose fastest call takes ``--ratio`` times the fastest of
-cuDNN or longer: both calls, once each with warm caches.  A record of type ``library-counters`` has a call's kernels in
-order, each with its counters; docs/library.md has the table.
+cuDNN or longer: alexconv's call, once with warm caches.  cuDNN chooses its engine by times, which the profiler changes,
+so its calls would not be those that were timed.  A record of type ``library-counters`` has a call's kernels in order,
+each with its counters; docs/library.md has the table.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from library_bench import FP32_PRECISION, WARM_UPS, Bench
+from library_bench import WARM_UPS, Bench
 
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.library import operation
@@ -21,7 +22,7 @@ from alexconv.profile import ncu
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, read
 from alexconv.reports.choices import OUTSIDE
-from alexconv.reports.library import GRAPH, OURS, PEER, best, ratio
+from alexconv.reports.library import GRAPH, OURS, best, ratio
 from alexconv.shapes import Conv
 
 BETWEEN = "spin_kernel"  # of torch.cuda._sleep, between two calls
@@ -32,25 +33,21 @@ COUNTERS = (
 
 
 def slower(files: Sequence[Path], least: float) -> list[tuple[Record, str]]:
-    """Both sides' fastest contenders of layers that take so many times cuDNN's time, the slowest layer first."""
+    """The layers that take so many times cuDNN's time, the slowest first, each with its faster layout."""
     outside = (record for record in read(files).headers.values() if record["type"] == OUTSIDE)
     found = [(value, record) for record in outside if (value := ratio(record)) and value >= least]
-    ordered = sorted(found, key=lambda entry: -entry[0])
-    return [
-        (record, who + side[1]) for _, record in ordered for who in (OURS, PEER) if (side := best(record, GRAPH, who))
-    ]
+    ordered = (record for _, record in sorted(found, key=lambda entry: -entry[0]))
+    return [(record, side[1]) for record in ordered if (side := best(record, GRAPH, OURS))]
 
 
-def call_each(calls: Sequence[tuple[Record, str]]) -> None:
+def call_each(layers: Sequence[tuple[Record, str]]) -> None:
     """Makes each call once between the profiler's marks, with a kernel before each."""
     bench = Bench()
     torch = bench.torch
     operation.IN_BACKGROUND = False
-    for record, name in calls:
-        conv, N, precision = Conv(**record["conv"]), record["N"], record["precision"]
-        torch.backends.cudnn.conv.fp32_precision = FP32_PRECISION[precision]
-        layouts = [name.split("-")[1]]
-        call = next(call for other, call, *_ in bench.contenders(conv, N, precision, layouts) if other == name)
+    for record, layout in layers:
+        contenders = bench.contenders(Conv(**record["conv"]), record["N"], record["precision"], [layout])
+        call = next(call for name, call, *_ in contenders if name == OURS + layout)
         for _ in range(WARM_UPS):
             call()
         torch.cuda.synchronize()
@@ -85,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--out", type=Path, default=Path("study/counters.jsonl"), metavar="FILE")
     add("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
-    calls = slower(chosen.files, chosen.ratio)
+    layers = slower(chosen.files, chosen.ratio)
     if chosen.child:
-        call_each(calls)
+        call_each(layers)
         return 0
     executor = CudaExecutor()
     file = RecordFile(chosen.out)
@@ -97,13 +94,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor.leave()
     child = [sys.executable, __file__, *map(str, chosen.files), "--ratio", str(chosen.ratio), "--child"]
     kernels = ncu.profile(ncu.find_ncu(), child, metrics)
-    for (record, name), of_call in zip(calls, by_call(kernels), strict=True):
+    for (record, layout), of_call in zip(layers, by_call(kernels), strict=True):
         facts = {key: record[key] for key in ("kind", "N", "precision", "conv")}
         of_kernels = [{"entry": kernel.entry, **kernel.metrics} for kernel in of_call]
-        file.header("library-counters", {**headers, **facts, "contender": name, "kernels": of_kernels})
+        file.header("library-counters", {**headers, **facts, "contender": OURS + layout, "kernels": of_kernels})
         us = sum(kernel.metrics["duration_ns"] for kernel in of_call) / 1e3
-        print(f"{facts['kind']} {facts['precision']} N={facts['N']} {name} {us:.1f} us: "
-              + ", ".join(kernel.entry for kernel in of_call), flush=True)  # fmt: skip
+        entries = ", ".join(kernel.entry for kernel in of_call)
+        print(f"{facts['kind']} {facts['precision']} N={facts['N']} {layout} {us:.1f} us: {entries}", flush=True)
     return 0
 
 

@@ -56,5 +56,5 @@ def test_counters_of_a_call_are_those_of_its_longest_kernel(tmp_path):
     facts = {"kind": "1x1", "N": 1, "precision": "tf32", "conv": asdict(WORKLOADS["depthwise"].layer(2))}
     file.header(choices.COUNTERS, {**headers, **facts, "contender": "alexconv-nhwc", "kernels": kernels})
     row = choices.counters_part([file.path])["outside-counters"].splitlines()[2]
-    assert row.endswith("| 1 | tf32 | alexconv-nhwc | 2 | 9.5 | 0.5 | 10 % | 82 % | 10 % | 10 % | 10 % |")
+    assert row.endswith("| 1 | tf32 | `multiply` | 2 | 9.5 | 0.5 | 10 % | 82 % | 10 % | 10 % | 10 % |")
     assert choices.counters_part([])["outside-counters"] == "Not measured."

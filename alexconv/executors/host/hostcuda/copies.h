@@ -27,6 +27,7 @@ void copy_async(void* to, const void* from, bool valid, const char* misaligned, 
 }  // namespace host_cuda
 
 inline int load_now(const int* address) { return *address; }
+inline float load_now(const float* address) { return *address; }
 
 // An address in shared memory as a number; here its lower half, enough for alignments and distances.
 inline unsigned shared_address(const void* address) { return unsigned(reinterpret_cast<size_t>(address)); }
