@@ -66,9 +66,7 @@ struct DivisorAt : NumberAt<place> {
 #define OF(Class, name) (typename Class::name{})
 #define IF_SHAPE if
 #define KNOWN(...) false
-#define SIZE_ARGUMENT class
 #define ARGUMENT(name) std::remove_const_t<decltype(name)>
-#define VALUE_OF(argument) (argument{})
 #define SHAPE_CONST const
 #define SHAPE_FUNCTION __device__ __forceinline__
 #else
@@ -82,9 +80,7 @@ struct DivisorAt : NumberAt<place> {
 #define OF(Class, name) (Class::name)
 #define IF_SHAPE if constexpr
 #define KNOWN(...) (__VA_ARGS__)
-#define SIZE_ARGUMENT int
 #define ARGUMENT(name) name
-#define VALUE_OF(argument) argument
 #define SHAPE_CONST constexpr
 #define SHAPE_FUNCTION constexpr
 #endif

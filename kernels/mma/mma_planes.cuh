@@ -63,12 +63,12 @@ template <class planes, class columns>
 struct InputPlace {
     int plane, row, column;
 
-    static __device__ __forceinline__ int count() { return VALUE_OF(planes) * INPUT_ROWS * VALUE_OF(columns); }
+    static __device__ __forceinline__ int count() { return planes{} * INPUT_ROWS * columns{}; }
 
     __device__ __forceinline__ explicit InputPlace(int i)
     {
-        const int line = i / VALUE_OF(columns);
-        plane = line / INPUT_ROWS, row = line - plane * INPUT_ROWS, column = i - line * VALUE_OF(columns);
+        const int line = i / columns{};
+        plane = line / INPUT_ROWS, row = line - plane * INPUT_ROWS, column = i - line * columns{};
     }
 };
 

@@ -185,10 +185,10 @@ def multiply(terms: int, *args: str, grouped: tuple[str, ...] = ()) -> Launch:
     return Launch("multiply", args, slices_grid, tiles_block, shared_bytes, pdl=True, stores=True, grouped=grouped)
 
 
-def builds(terms: int, tiles: tuple[tuple[int, int], ...], besides: float) -> Dynamic:
+def builds(terms: int, tiles: tuple[tuple[int, int], ...]) -> Dynamic:
     """The builds for every shape."""
     shared_bytes, splits = partial(pipeline_bytes, terms), some_splits(stages_of_tile)
-    return dynamic(shared_bytes, as_it_lies, tiles, splits, SPLITS_NUMBER, of_run=stages_of_run, besides=besides)
+    return dynamic(shared_bytes, as_it_lies, tiles, splits, SPLITS_NUMBER, of_run=stages_of_run, besides=1.0)
 
 
 def time(terms: int, products: int) -> Time:
@@ -231,7 +231,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         tensor_factors="tf32",
         takes=TAKES_ALL,
         time=time(1, 1),
-        dynamic=builds(1, ((64, 64), (128, 128)), besides=1.0),
+        dynamic=builds(1, ((64, 64), (128, 128))),
     ),
     Rung(
         "wgmma-floats-split",
@@ -269,6 +269,6 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         products=3,
         takes=TAKES_ALL,
         time=time(2, 3),
-        dynamic=builds(2, ((64, 64), (128, 64)), besides=1.0),
+        dynamic=builds(2, ((64, 64), (128, 64))),
     ),
 )
