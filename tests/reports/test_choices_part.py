@@ -1,10 +1,23 @@
 """What choices lose, on records made up here."""
 
+import runpy
 from dataclasses import asdict
+from pathlib import Path
 
+import pytest
+
+from alexconv.profile.ncu import Kernel
 from alexconv.records.store import RecordFile
 from alexconv.reports import choices
 from alexconv.shapes import WORKLOADS
+
+MEASURE = Path(__file__).parents[2] / "scripts" / "measure"
+
+
+@pytest.fixture
+def slower(monkeypatch):
+    monkeypatch.syspath_prepend(str(MEASURE))
+    return runpy.run_path(str(MEASURE / "slower.py"))
 
 
 def record(kind, *times):
@@ -58,3 +71,18 @@ def test_counters_of_a_call_are_those_of_its_longest_kernel(tmp_path):
     row = choices.counters_part([file.path])["outside-counters"].splitlines()[2]
     assert row.endswith("| 1 | tf32 | `multiply` | 2 | 9.5 | 0.5 | 10 % | 82 % | 10 % | 10 % | 10 % |")
     assert choices.counters_part([])["outside-counters"] == "Not measured."
+
+
+def test_the_slowest_layers_are_counted_in_their_faster_layout(tmp_path, slower):
+    file = RecordFile(tmp_path / "h100.jsonl")
+    for kind, ours, peer in (("1x1", 1.2, 1.0), ("3x3", 1.0, 1.0), ("last", 3.0, 1.0)):
+        times = {"alexconv-nchw": 9.0, "alexconv-nhwc": ours, "cudnn-nchw": peer, "cudnn-nhwc": 9.0}
+        file.header(choices.OUTSIDE, {"kind": kind, "graph_ms": times})
+    chosen = [(layer["kind"], layout) for layer, layout in slower["slower"]([file.path], 1.03)]
+    assert chosen == [("last", "nhwc"), ("1x1", "nhwc")]
+
+
+def test_kernels_belong_to_the_call_after_their_mark(slower):
+    names = ("fill", slower["BETWEEN"], "prepare", "multiply", slower["BETWEEN"], "direct_any")
+    calls = slower["by_call"]([Kernel(name, {}) for name in names])
+    assert [[kernel.entry for kernel in call] for call in calls] == [["prepare", "multiply"], ["direct_any"]]
