@@ -333,19 +333,23 @@ def group_mma_busy(p: Problem, size: int) -> float:
     return blocks * (pixel_window(p, size) / WINDOW_RATE + products) / CLOCK
 
 
+def in_own_file(name: str, alias: str, idea: str, parent: str, **rest: Any) -> Rung:
+    """A rung whose file has its name; ``rest``: its other fields."""
+    file = f"single/{name.replace('-', '_')}.cu"
+    return Rung(name, alias=alias, idea=idea, family="single", parent=parent, file=file, **rest)
+
+
 def on_tensor_cores(name: str, alias: str, idea: str, parent: str, size: int, **rest: Any) -> Rung:
     """A rung of NHWC floats rounded to tf32, or of fp16, on tensor cores; its kernel has its file's name.
 
     ``size``: bytes of a value.  ``rest``: the rung's other fields.
     """
     factors = "fp16" if size == HALF else "tf32"
-    return Rung(
+    return in_own_file(
         name,
-        alias=alias,
-        idea=idea,
-        family="single",
-        parent=parent,
-        file=f"single/{name.replace('-', '_')}.cu",
+        alias,
+        idea,
+        parent,
         precision=factors,
         layout="nhwc",
         min_capability=TURING if size == HALF else AMPERE,
@@ -488,13 +492,11 @@ def any_time(tap: float) -> Time:
 def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: int = FLOAT) -> Rung:
     """A rung with a thread for each output; its kernel has its file's name."""
     entry = name.replace("-", "_")
-    return Rung(
+    return in_own_file(
         name,
-        alias=alias,
-        idea=idea,
-        family="single",
-        parent=parent,
-        file=f"single/{entry}.cu",
+        alias,
+        idea,
+        parent,
         launches=(Launch(entry, ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
         precision="fp16" if size == HALF else "fp32",
         layout="nhwc" if size == HALF else "nchw",
@@ -507,13 +509,11 @@ def any_layer(name: str, alias: str, idea: str, parent: str, tap: float, size: i
 def few_channels(name: str, alias: str, idea: str, parent: str, time: Time, size: int = FLOAT) -> Rung:
     """A rung for few channels; its kernel has its file's name."""
     entry = name.replace("-", "_")
-    return Rung(
+    return in_own_file(
         name,
-        alias=alias,
-        idea=idea,
-        family="single",
-        parent=parent,
-        file=f"single/{entry}.cu",
+        alias,
+        idea,
+        parent,
         launches=(Launch(entry, ("x", "w", "y"), few_grid, few_block, few_bytes, pdl=True, stores=True),),
         constants=(TILE_ROWS,),
         refuses=refuses_many,

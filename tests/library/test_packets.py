@@ -456,7 +456,8 @@ def test_a_build_for_every_shape_computes_first_calls_until_the_rung_is_compiled
     machine.gpu.building, machine.gpu.built = Future(), True
     for _ in range(2):
         layer(x)
-        assert dynamic(machine) == [True]
+        last = names(machine.launched())[-1]
+        assert last in ("mma_split", "multiply", "compute_full_range", "copy_transposed") and dynamic(machine) == [True]
     machine.gpu.building.set_result(None)
     machine.gpu.building = None
     wait_for_rungs(layer)
