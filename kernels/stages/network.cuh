@@ -57,6 +57,9 @@ struct Tiling {
                                              : quotient_up(OF.E * OF.F, TILE_PIXELS);
     static constexpr int TILES = FILTER_TILES * PIXEL_TILES;
     static_assert(!POOLS || WIDTH * HEIGHT <= TILE_PIXELS, "a tile has all pixels that it pools");
+    // Of the rectangle of output pixels in which a tile lies.
+    static constexpr int FULL_ROWS = quotient_up(TILE_PIXELS - 1, OF.F) + 1;
+    static constexpr int OUT_COLUMNS = POOLS ? WIDTH : OF.F, OUT_ROWS = POOLS ? HEIGHT : FULL_ROWS < OF.E ? FULL_ROWS : OF.E;
 
     // A tile's first filter; its first pooled pixel, and the first output pixel under it.
     int filter, pixel_tile;
@@ -67,13 +70,26 @@ struct Tiling {
     __device__ __forceinline__ int pooled_row() const { return pixel_tile / TILES_ACROSS * OF.DOWN; }
     __device__ __forceinline__ int pooled_column() const { return pixel_tile % TILES_ACROSS * OF.ACROSS; }
 
+    __device__ __forceinline__ int first_row() const
+    {
+        return POOLS ? pooled_row() * OF.STRIDE : pixel_tile * TILE_PIXELS / OF.F;
+    }
+    __device__ __forceinline__ int first_column() const { return POOLS ? pooled_column() * OF.STRIDE : 0; }
+
+    // Row and column of the tile's pixel n, or of its last one, in the output plane, which a tile that pools may leave.
+    __device__ __forceinline__ int2 nearest(int n) const
+    {
+        if constexpr (POOLS) {
+            n = n < WIDTH * HEIGHT ? n : WIDTH * HEIGHT - 1;
+            return make_int2(first_row() + n / WIDTH, first_column() + n % WIDTH);
+        }
+        const int p = pixel_tile * TILE_PIXELS + n, last = OF.E * OF.F - 1;
+        return make_int2((p < last ? p : last) / OF.F, (p < last ? p : last) % OF.F);
+    }
+
     // Row and column of the tile's pixel n in the output plane; beyond it for none.
     __device__ __forceinline__ int2 pixel(int n) const
     {
-        if constexpr (POOLS)
-            return n < WIDTH * HEIGHT ? make_int2(pooled_row() * OF.STRIDE + n / WIDTH,
-                                                  pooled_column() * OF.STRIDE + n % WIDTH)
-                                      : make_int2(OF.E, OF.F);
         const int p = pixel_tile * TILE_PIXELS + n;
         return make_int2(p / OF.F, p % OF.F);
     }

@@ -80,24 +80,36 @@ struct FewChannels {
     static constexpr int IN_ROWS = (Tiles::HEIGHT - 1) * OF.U + OF.R;
     static constexpr int PITCH = quotient_up(((OF.F - 1) * OF.U) * OF.C + QUADS * QUAD, QUAD) * QUAD;
     static constexpr int IMAGE_BYTES = quotient_up(IN_ROWS * PITCH * int(sizeof(Half)), LINE) * LINE;
+    static constexpr int FRAGMENTS = STEPS * OF.FILTER_ROWS * WARP;  // vectors of a tile's filters
     static_assert(Tiles::POOLS && Tiles::TILES_ACROSS == 1, "a tile has whole rows");
     static_assert(OF.U * OF.C % QUAD == 0 && OF.W * OF.C % QUAD == 0, "rows and windows are quads");
 
     static __device__ __forceinline__ void load_rows(const Tiles& tile, const Half* __restrict__ x,  // [H][W][C]
                                                      Half* image)  // [IN_ROWS][PITCH]
     {
-        constexpr int ROW_QUADS = OF.W * OF.C / QUAD, BEFORE = OF.LEFT * OF.C;
+        constexpr int ROW_QUADS = OF.W * OF.C / QUAD, BEFORE = OF.LEFT * OF.C, AT_ONCE = 8;
         const int first = tile.pooled_row() * OF.STRIDE * OF.U - OF.TOP;
-        for (int i = threadIdx.x; i < IN_ROWS * ROW_QUADS; i += THREADS) {
-            const int row = i / ROW_QUADS, quad = i % ROW_QUADS, h = first + row;
-            uint2 values = make_uint2(0, 0);
-            if (h >= 0 && h < OF.H)
-                values = *reinterpret_cast<const uint2*>(x + ((size_t)h * OF.W * OF.C + quad * QUAD));
-            Half parts[QUAD];
-            memcpy(parts, &values, sizeof values);
+#pragma unroll 1
+        for (int begin = threadIdx.x; begin < IN_ROWS * ROW_QUADS; begin += AT_ONCE * THREADS) {
+            uint2 values[AT_ONCE];
 #pragma unroll
-            for (int j = 0; j < QUAD; ++j)
-                if (BEFORE + quad * QUAD + j < PITCH) image[row * PITCH + BEFORE + quad * QUAD + j] = parts[j];
+            for (int k = 0; k < AT_ONCE; ++k) {
+                const int i = begin + k * THREADS, h = first + i / ROW_QUADS;
+                values[k] = make_uint2(0, 0);
+                if (h >= 0 && h < OF.H && i < IN_ROWS * ROW_QUADS)
+                    values[k] =
+                        *reinterpret_cast<const uint2*>(x + ((size_t)h * OF.W * OF.C + i % ROW_QUADS * QUAD));
+            }
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; ++k) {
+                const int i = begin + k * THREADS, at = BEFORE + i % ROW_QUADS * QUAD;
+                if (i >= IN_ROWS * ROW_QUADS) break;
+                Half parts[QUAD];
+                memcpy(parts, &values[k], sizeof values[k]);
+#pragma unroll
+                for (int j = 0; j < QUAD; ++j)
+                    if (at + j < PITCH) image[i / ROW_QUADS * PITCH + at + j] = parts[j];
+            }
         }
         constexpr int AFTER = BEFORE + OF.W * OF.C < PITCH ? PITCH - BEFORE - OF.W * OF.C : 0;
         for (int i = threadIdx.x; i < IN_ROWS * (BEFORE + AFTER); i += THREADS) {
@@ -106,21 +118,28 @@ struct FewChannels {
         }
     }
 
-    static __device__ __forceinline__ void run(const Half* __restrict__ x,            // [H][W][C]
-                                               const char* __restrict__ weights,      // of all stages
-                                               const Half* __restrict__ biases,       // likewise
-                                               Half* y,                               // [POOLED_E][POOLED_F][M]
-                                               char* work)
+    // The network's first loads: the weights of later stages, which fill the memory's queues, are to come after them.
+    static __device__ __forceinline__ void run(const Half* __restrict__ x,       // [H][W][C]
+                                               const char* __restrict__ weights, // of all stages
+                                               const Half* __restrict__ biases,  // likewise
+                                               Half* y,                          // [POOLED_E][POOLED_F][M]
+                                               Stream& stream, char* work)
     {
+        uint4* const fragments = reinterpret_cast<uint4*>(work);  // [STEPS][FILTER_ROWS][WARP]
+        work += FRAGMENTS * sizeof(uint4);
         Half* const image = reinterpret_cast<Half*>(work);                  // [IN_ROWS][PITCH]
         Half* const outputs = reinterpret_cast<Half*>(work + IMAGE_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
-            const uint4* const fragments = reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS +
-                                           tile.filter / ROWS * STEPS * WARP + lane;  // [STEPS][FILTER_ROWS], of a lane
+            const uint4* const filters =
+                reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS + tile.filter / ROWS * STEPS * WARP;
+            for (int i = threadIdx.x; i < FRAGMENTS; i += THREADS) copy_async_16(fragments + i, filters + i, true);
+            copy_async_commit_group();
             load_rows(tile, x, image);
-            __syncthreads();  // the rows are in `image`
+            copy_async_wait_group<0>();
+            __syncthreads();  // the rows are in `image`, the filters in `fragments`
+            if (number == blockIdx.x) stream.begin();
             for (int group = warp; group < OF.PIXEL_GROUPS; group += WARPS) {
                 const int n = min(group * PIXELS + lane / LANES_OF_PIXEL, Tiles::WIDTH * Tiles::HEIGHT - 1);
                 const Half* const window = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
@@ -139,7 +158,7 @@ struct FewChannels {
                     const unsigned pair[2] = {b.x, b.y};
 #pragma unroll
                     for (int i = 0; i < OF.FILTER_ROWS; ++i) {
-                        const uint4 a = __ldg(fragments + (step * OF.FILTER_ROWS + i) * WARP);
+                        const uint4 a = fragments[(step * OF.FILTER_ROWS + i) * WARP + lane];
                         const unsigned words[4] = {a.x, a.y, a.z, a.w};
                         warp_mma_fp16(sums[i], words, pair);
                     }
@@ -154,6 +173,7 @@ struct FewChannels {
             __syncthreads();  // the tile is in `outputs`
             store_pooled<s>(tile, outputs, y);
         }
+        if (blockIdx.x >= Tiles::TILES) stream.begin();
     }
 };
 
@@ -165,71 +185,79 @@ struct Products {
     static constexpr Stage OF = STAGES[s];
     static constexpr int STEPS = steps_of(s), CHANNEL_STEPS = OF.C / DEPTH, GROUPS = OF.PIXEL_GROUPS;
     static constexpr int STEPS_OF_SLOT = SLOT_BYTES / (OF.FILTER_ROWS * FRAGMENT_BYTES);
-    static constexpr int STEPS_LOADED = LOADED / GROUPS > 0 ? LOADED / GROUPS : 1;  // whose inputs are under way
-    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;                                 // products of a step
+    static constexpr int ALL = OF.FILTER_ROWS * GROUPS;  // products of a step
     static_assert(STEPS_OF_SLOT >= 1, "a slot has whole steps");
 
-    // The inputs of a step, 8 channels of a lane's pixel in each group: zero outside the plane.
-    static __device__ __forceinline__ void load(const Half* x,  // [H][W][C]
-                                                const int2 (&corners)[GROUPS], int step, uint4 (&inputs)[GROUPS])
+    // The patch of the input under a tile.  A pixel's channels are padded, for neighbours in different banks.
+    static constexpr int COLUMNS = (Tiles::OUT_COLUMNS - 1) * OF.U + OF.S, PITCH = OF.C + DEPTH;
+    static constexpr int PATCH_PIXELS = ((Tiles::OUT_ROWS - 1) * OF.U + OF.R) * COLUMNS;
+    static constexpr int VECTOR = 8, VECTORS = OF.C / VECTOR, PATCH_VECTORS = PATCH_PIXELS * VECTORS;
+    static constexpr int ROUNDS = quotient_up(PATCH_VECTORS, THREADS), LOADED = ROUNDS < 8 ? ROUNDS : 8;  // at once
+    static constexpr int PATCH_BYTES = quotient_up(PATCH_PIXELS * PITCH * int(sizeof(Half)), LINE) * LINE;
+    static constexpr int OUTPUTS_AT = PATCH_BYTES > PARTIAL_BYTES ? PATCH_BYTES : PARTIAL_BYTES;
+
+    static __device__ __forceinline__ void load_patch(const Tiles& tile, const Half* x,  // [H][W][C]
+                                                      Half* patch)  // [PATCH_PIXELS][PITCH]
     {
-        const int tap = step / CHANNEL_STEPS, r = tap / OF.S, column = tap % OF.S;
-        const int c = step % CHANNEL_STEPS * DEPTH + threadIdx.x % LANES_OF_PIXEL * (DEPTH / LANES_OF_PIXEL);
+        const int top = tile.first_row() * OF.U - OF.TOP, left = tile.first_column() * OF.U - OF.LEFT;
+#pragma unroll 1
+        for (int begin = threadIdx.x; begin < PATCH_VECTORS; begin += LOADED * THREADS) {
+            uint4 values[LOADED];
 #pragma unroll
-        for (int i = 0; i < GROUPS; ++i) {
-            const int h = corners[i].x + r, w = corners[i].y + column;
-            inputs[i] = make_uint4(0, 0, 0, 0);
-            if (h >= 0 && h < OF.H && w >= 0 && w < OF.W)
-                inputs[i] = *reinterpret_cast<const uint4*>(x + ((h * OF.W + w) * OF.C + c));
+            for (int k = 0; k < LOADED; ++k) {
+                const int i = begin + k * THREADS, n = i / VECTORS;
+                const int h = top + n / COLUMNS, w = left + n % COLUMNS;
+                values[k] = make_uint4(0, 0, 0, 0);
+                if (i < PATCH_VECTORS && h >= 0 && h < OF.H && w >= 0 && w < OF.W)
+                    values[k] =
+                        *reinterpret_cast<const uint4*>(x + ((h * OF.W + w) * OF.C + i % VECTORS * VECTOR));
+            }
+#pragma unroll
+            for (int k = 0; k < LOADED; ++k) {
+                const int i = begin + k * THREADS;
+                if (i < PATCH_VECTORS)
+                    *reinterpret_cast<uint4*>(patch + (i / VECTORS * PITCH + i % VECTORS * VECTOR)) = values[k];
+            }
         }
     }
 
-    // The warp's j-th step: the warps take slots by turns, so that a block reads its weights in sequence.
-    static __device__ __forceinline__ int step_of(int warp, int j)
-    {
-        return (j / STEPS_OF_SLOT * WARPS + warp) * STEPS_OF_SLOT + j % STEPS_OF_SLOT;
-    }
-
-    // The sums of this warp's steps.
-    static __device__ __forceinline__ void multiply(const Tiles& tile, const Half* x, Stream& stream,
-                                                    float (&sums)[ALL][FLOATS])
+    // The sums of this warp's steps.  The warps take slots by turns, so that a block reads its weights in sequence.
+    static __device__ __forceinline__ void multiply(const Tiles& tile, const Half* patch,  // [PATCH_PIXELS][PITCH]
+                                                    Stream& stream, float (&sums)[ALL][FLOATS])
     {
         const int lane = threadIdx.x % WARP;
-        int2 corners[GROUPS];
+        const Half* windows[GROUPS];  // of a lane's pixel in each group, 8 channels of its first tap
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
-            const int2 pixel = tile.pixel(i * PIXELS + lane / LANES_OF_PIXEL);
-            // A pixel that is none has no input: its sums are zero.
-            corners[i] = make_int2(pixel.x < OF.E ? pixel.x * OF.U - OF.TOP : OF.H, pixel.y * OF.U - OF.LEFT);
+            const int2 pixel = tile.nearest(i * PIXELS + lane / LANES_OF_PIXEL);
+            const int n = (pixel.x - tile.first_row()) * OF.U * COLUMNS + (pixel.y - tile.first_column()) * OF.U;
+            windows[i] = patch + (n * PITCH + lane % LANES_OF_PIXEL * (DEPTH / LANES_OF_PIXEL));
         }
-        uint4 inputs[STEPS_LOADED][GROUPS];
+        for (int slot = stream.warp; slot * STEPS_OF_SLOT < STEPS; slot += WARPS) {
+            const uint4* const fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
 #pragma unroll
-        for (int i = 0; i < STEPS_LOADED; ++i)
-            if (step_of(stream.warp, i) < STEPS) load(x, corners, step_of(stream.warp, i), inputs[i]);
-        const uint4* fragments = nullptr;
-        for (int first = 0; step_of(stream.warp, first) < STEPS; first += STEPS_LOADED) {
-#pragma unroll
-            for (int i = 0; i < STEPS_LOADED; ++i) {
-                const int step = step_of(stream.warp, first + i), of_slot = (first + i) % STEPS_OF_SLOT;
+            for (int i = 0; i < STEPS_OF_SLOT; ++i) {
+                const int step = slot * STEPS_OF_SLOT + i, tap = step / CHANNEL_STEPS;
                 if (step >= STEPS) break;
-                if (of_slot == 0) fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
+                const int at = (tap / OF.S * COLUMNS + tap % OF.S) * PITCH + step % CHANNEL_STEPS * DEPTH;
+                uint4 inputs[GROUPS];
+#pragma unroll
+                for (int j = 0; j < GROUPS; ++j) inputs[j] = *reinterpret_cast<const uint4*>(windows[j] + at);
 #pragma unroll
                 for (int row = 0; row < OF.FILTER_ROWS; ++row)
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
-                        const uint4 a = fragments[((of_slot * OF.FILTER_ROWS + row) * 2 + half) * WARP];
+                        const uint4 a = fragments[((i * OF.FILTER_ROWS + row) * 2 + half) * WARP];
                         const unsigned words[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
                         for (int j = 0; j < GROUPS; ++j) {
-                            const uint4& b = inputs[i][j];
+                            const uint4& b = inputs[j];
                             const unsigned pair[2] = {half ? b.z : b.x, half ? b.w : b.y};
                             warp_mma_fp16(sums[row * GROUPS + j], words, pair);
                         }
                     }
-                if (of_slot == STEPS_OF_SLOT - 1 || step == STEPS - 1) stream.give_back();
-                const int later = step_of(stream.warp, first + i + STEPS_LOADED);
-                if (later < STEPS) load(x, corners, later, inputs[i]);
             }
+            stream.give_back();
         }
     }
 
@@ -238,16 +266,20 @@ struct Products {
                                                Half* y,                          // [POOLED_E][POOLED_F][M]
                                                Stream& stream, char* work)
     {
-        float* const partial = reinterpret_cast<float*>(work);                // [WARPS][THREADS]
-        Half* const outputs = reinterpret_cast<Half*>(work + PARTIAL_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
+        Half* const patch = reinterpret_cast<Half*>(work);                 // [PATCH_PIXELS][PITCH], and then
+        float* const partial = reinterpret_cast<float*>(work);             // [WARPS][THREADS]
+        Half* const outputs = reinterpret_cast<Half*>(work + OUTPUTS_AT);  // [TILE_PIXELS][TILE_FILTERS]
         const int lane = threadIdx.x % WARP, mine = threadIdx.x / TILE_FLOATS, i = threadIdx.x / WARP % FLOATS;
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
+            if (number != blockIdx.x) __syncthreads();  // no thread still reads the sums of the tile before
+            load_patch(tile, x, patch);
+            __syncthreads();  // the patch is complete
             float sums[ALL][FLOATS] = {};
-            multiply(tile, x, stream, sums);
+            multiply(tile, patch, stream, sums);
 #pragma unroll
             for (int first = 0; first < ALL; first += AT_ONCE) {
-                __syncthreads();  // no thread still reads `partial` or `outputs`
+                __syncthreads();  // no thread still reads the patch, or sums that are in its place
 #pragma unroll
                 for (int j = 0; j < AT_ONCE * FLOATS; ++j)
                     if (first + j / FLOATS < ALL)
@@ -298,7 +330,7 @@ __device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
     if (threadIdx.x == 0) all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
     Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
     if constexpr (Tiling<s>::FEW_CHANNELS)
-        FewChannels<s>::run(all.x, all.weights, all.biases, y, all.work);
+        FewChannels<s>::run(all.x, all.weights, all.biases, y, stream, all.work);
     else
         Products<s>::run(all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT, all.biases, y, stream, all.work);
     __syncthreads();  // all outputs of the block's tiles are stored
@@ -321,10 +353,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                unsigned* counters,                 // [COUNT]
                unsigned long long* times)          // [gridDim.x][COUNT + 1]
 {
-    DYNAMIC_SHARED(char, shared);  // the rings of the warps, then what a stage needs
+    DYNAMIC_SHARED(char, shared);  // the rings of the warps, the block's segments, then what a stage needs
     const int warp = warp_uniform(threadIdx.x / WARP);
-    Stream stream(weights, shared + warp * SLOTS * SLOT_BYTES, warp);
-    const Arguments all{x, weights, biases, y, activations, counters, times, shared + RING_BYTES};
+    Segment* const segments = reinterpret_cast<Segment*>(shared + RING_BYTES);
+    write_segments(segments);
+    __syncthreads();  // segments are written
+    Stream stream(weights, segments, shared + warp * SLOTS * SLOT_BYTES, warp);
+    char* const work = shared + RING_BYTES + SEGMENT_BYTES;
+    const Arguments all{x, weights, biases, y, activations, counters, times, work};
     run_stages(all, stream, std::make_integer_sequence<int, COUNT>());
     if (threadIdx.x != 0) return;
     times[blockIdx.x * (COUNT + 1) + COUNT] = nanoseconds();
@@ -332,4 +368,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
 }
 
-ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + LADDER_WORK_BYTES);
+ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + SEGMENT_BYTES + LADDER_WORK_BYTES);

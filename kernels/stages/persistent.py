@@ -6,7 +6,7 @@ from itertools import accumulate
 from math import ceil, prod
 
 from alexconv.kernels.geometry import HALF
-from alexconv.kernels.problem import Problem
+from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
@@ -18,6 +18,7 @@ THREADS = WARPS * WARP
 LINE = 128  # bytes
 FRAGMENT_BYTES = ROWS * DEPTH * HALF
 SLOT_BYTES = 2 * FRAGMENT_BYTES
+SEGMENT_BYTES = 8
 QUAD, LANES_OF_PIXEL = 4, 4
 MOST_PRODUCTS = 16  # of a step, whose sums a lane keeps
 AT_ONCE = 4  # products whose sums are added at once
@@ -114,16 +115,28 @@ def weight_bytes(layer: Layer, rows: int) -> int:
     return ceil(layer.conv.M / (rows * ROWS)) * rows * layer.steps * depth
 
 
+def patch_bytes(layer: Layer, tile: Tile) -> int:
+    """Bytes of the input under a tile."""
+    conv = layer.conv
+    if layer.pool > 1:
+        down, across = ((count - 1) * layer.stride + layer.pool for count in (tile.down, tile.across))
+    else:
+        down, across = min(conv.E, ceil((tile.groups * PIXELS - 1) / conv.F) + 1), conv.F
+    pixels = ((down - 1) * conv.U + conv.R) * ((across - 1) * conv.U + conv.S)
+    return ceil(pixels * (conv.C + DEPTH) * HALF / LINE) * LINE
+
+
 def work_bytes(layer: Layer, tile: Tile) -> int:
     """Bytes of shared memory besides the ring: sums of the warps, or the image's rows; outputs that are pooled."""
     outputs = tile.groups * PIXELS * tile.rows * ROWS * HALF if layer.pool > 1 else 0
     conv = layer.conv
     if not layer.few_channels:
-        return PARTIAL_BYTES + outputs
+        return max(PARTIAL_BYTES, patch_bytes(layer, tile)) + outputs
     quads = ceil(conv.S * conv.C / QUAD)
     pitch = ceil(((conv.F - 1) * conv.U * conv.C + quads * QUAD) / QUAD) * QUAD
     rows = ((tile.down - 1) * layer.stride + layer.pool - 1) * conv.U + conv.R
-    return ceil(rows * pitch * HALF / LINE) * LINE + outputs
+    filters = tile.rows * layer.steps * FRAGMENT_BYTES // 2
+    return filters + ceil(rows * pitch * HALF / LINE) * LINE + outputs
 
 
 def refusal(layers: Sequence[Layer]) -> str | None:
@@ -143,8 +156,23 @@ def refusal(layers: Sequence[Layer]) -> str | None:
     return None
 
 
+AHEADS = 0, 4, 6, 8, 12
+
+
+def ahead(device: Device) -> int:
+    """Slots of every warp that half of the L2 cache holds."""
+    fit = device.l2_bytes // 2 // (device.multiprocessors * WARPS * SLOT_BYTES)
+    return max(slots for slots in AHEADS if slots <= fit)
+
+
 SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 4, choices=(2, 3, 4, 5))
-LOADED = Constant("LOADED", "vectors of inputs that a lane has under way", lambda p: 4, choices=(4, 8, 12))
+AHEAD = Constant(
+    "AHEAD",
+    "slots that are in the L2 cache before a warp copies them",
+    lambda p: ahead(p.device),
+    choices=AHEADS,
+    before=0,
+)
 
 
 @dataclass(frozen=True)
@@ -167,12 +195,14 @@ def packings(layers: Sequence[Layer], blocks: int) -> list[Packing]:
     return [Packing(*parts) for parts in zip(layers, tiles, weights, biases, outputs, strict=False)]
 
 
-def _macros(packed: Sequence[Packing]) -> dict[str, int]:
+def _macros(packed: Sequence[Packing], blocks: int) -> dict[str, int]:
     """The macros of the kernel: those of MOST stages, and what they share."""
     sizes = {"ELEMENT_BYTES": HALF, "CHANNELS_LAST": 1, "STAGE_COUNT": len(packed)}
     for number in range(MOST):
         of_stage = _stage_macros(packed[number] if number < len(packed) else None)
         sizes |= {f"STAGE{number}_{name}": value for name, value in of_stage.items()}
+    tiles = [stage.tile.count(stage.layer) for stage in packed if not stage.layer.few_channels]
+    sizes["SEGMENTS"] = sum(ceil(count / blocks) for count in tiles) + 1
     return sizes | {"WORK_BYTES": max(work_bytes(stage.layer, stage.tile) for stage in packed)}
 
 
@@ -194,7 +224,7 @@ def _stage_macros(packing: Packing | None) -> dict[str, int]:
 def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     """The kernel for layers in order on so many multiprocessors."""
     packed = packings(layers, blocks)
-    sizes, last = _macros(packed), packed[-1]
+    sizes, last = _macros(packed, blocks), packed[-1]
     total = last.weights + weight_bytes(last.layer, last.tile.rows)
     arrays = {
         "weights": total // HALF,
@@ -202,7 +232,8 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     }
 
     def shared(p: Problem) -> int:
-        return WARPS * p["SLOTS"] * SLOT_BYTES + sizes["WORK_BYTES"]
+        segments = ceil(sizes["SEGMENTS"] * SEGMENT_BYTES / LINE) * LINE
+        return WARPS * p["SLOTS"] * SLOT_BYTES + segments + sizes["WORK_BYTES"]
 
     def grid(p: Problem) -> Dims:
         return blocks, 1, 1
@@ -223,7 +254,7 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         parent=None,
         file="stages/persistent.cu",
         launches=(launch,),
-        constants=(SLOTS, LOADED),
+        constants=(SLOTS, AHEAD),
         sizes=tuple((name, _constantly(value)) for name, value in sizes.items()),
         scratch=(
             Array("activations", lambda p: (max(last.output, 1),), HALF),

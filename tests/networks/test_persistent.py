@@ -77,8 +77,17 @@ def test_a_block_has_no_hazard():
 
 HAZARDS = {
     "weights are read before they arrive": ("copy_async_wait_group<SLOTS - 1>();", ""),
-    "sums are overwritten": ("__syncthreads();  // no thread still reads `partial` or `outputs`", ""),
-    "rows of the image are not complete": ("__syncthreads();  // the rows are in `image`", ""),
+    "sums are overwritten": ("__syncthreads();  // no thread still reads the patch, or sums that are in its place", ""),
+    "a patch is not complete": ("__syncthreads();  // the patch is complete", ""),
+    "sums of the tile before are overwritten": ("if (number != blockIdx.x) __syncthreads();", ""),
+    "rows of the image are not complete": (
+        "__syncthreads();  // the rows are in `image`, the filters in `fragments`",
+        "",
+    ),
+    "the first filters are read before they arrive": (
+        "copy_async_wait_group<0>();\n            __syncthreads();",
+        "__syncthreads();",
+    ),
     "a tile is not complete": ("__syncthreads();  // the tile is in `outputs`", ""),
 }
 
