@@ -16,6 +16,7 @@ from alexconv.kernels.stages.persistent import (
     packings,
     persistent_rung,
     refusal,
+    segments,
 )
 from alexconv.networks.stages import Parameters, PooledProduct, Product, Stage, Values
 from alexconv.planning.planner import DoesNotFit
@@ -70,11 +71,16 @@ def _packings(stages: Sequence[Stage], device: Device) -> list[Packing]:
 
 
 def packed(stages: Sequence[Stage], parameters: Sequence[Parameters], device: Device) -> dict[str, Values]:
-    """The kernel's ``weights`` and ``biases``, in fp16."""
-    of_stages = zip(stages, parameters, _packings(stages, device), strict=True)
+    """The kernel's ``weights`` and ``biases``, in fp16, and its ``segments``."""
+    layers = _packings(stages, device)
+    of_stages = zip(stages, parameters, layers, strict=True)
     weights = [_fragments(stage, arrays.w.astype(np.float16), packing) for stage, arrays, packing in of_stages]
     biases = [arrays.bias for arrays in parameters if arrays.bias is not None]
-    return {"weights": np.concatenate(weights), "biases": np.concatenate(biases).astype(np.float16)}
+    return {
+        "weights": np.concatenate(weights),
+        "biases": np.concatenate(biases).astype(np.float16),
+        "segments": np.array(segments(layers, device.multiprocessors), np.uint32),
+    }
 
 
 def _fragments(stage: Stage, w: Values, packing: Packing) -> Values:

@@ -194,7 +194,7 @@ def persistent_plan(
 ) -> NetworkPlan:
     """The plan of one kernel for all stages, with their parameters; raises DoesNotFit."""
     bound = persistent.persistent([stage for stage, _ in stages], point.precision, point.N, executor.device)
-    names = ["weights", "biases", *(array.name for array in bound.rung.scratch)]
+    names = [array.name for array in (*bound.rung.prepared, *bound.rung.scratch)]
     arrays = {"x": IMAGES, "y": ALTERNATING[0], **{name: name for name in names}}
     whole = Step(Stage(point.network.name, bound.conv), bound, None, arrays)
     steps = [

@@ -1,7 +1,7 @@
 // persistent: a network of convolutions, poolings and linear layers as one kernel, for one image.
 //
-// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by cp.async into
-// a ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
+// Technique: persistent cooperative kernel; split-K over the warps of a block; weights streamed ahead by the TMA into a
+// ring of each warp; arrival counters in memory between stages; mma.sync on fragments stored in order.
 // Read next: stages/network.cuh, stages/weight_stream.cuh.
 // Run: alexconv run --network alexnet-torchvision --precision fp16 --schedule persistent --N 1
 //
@@ -27,6 +27,7 @@ constexpr int FLOATS = 4, TILE_FLOATS = FLOATS * WARP;         // sums of a lane
 constexpr int AT_ONCE = THREADS / TILE_FLOATS;                 // products whose sums are added at once, one a thread
 constexpr int PARTIAL_BYTES = WARPS * THREADS * int(sizeof(float));
 constexpr int RING_BYTES = WARPS * SLOTS * SLOT_BYTES;
+constexpr int BARRIER_BYTES = quotient_up(WARPS * SLOTS * int(sizeof(Mbarrier)), 128) * 128;
 constexpr int LINE = 128;                                      // bytes of a cache line
 
 // Where a fragment's sum `i` of a lane lies: its filter and its pixel.
@@ -39,14 +40,29 @@ __device__ __forceinline__ int pixel_of(int lane, int i)
     return lane % LANES_OF_PIXEL * 2 + i % 2;
 }
 
+// The biases of a lane's two filters in each ROWS of a tile's; loaded before they are asked for.
+template <int s>
+struct Biases {
+    static constexpr Stage OF = STAGES[s];
+    float of[OF.FILTER_ROWS][2];
+
+    __device__ __forceinline__ Biases(const Half* __restrict__ biases, int filter)  // of all stages; the tile's first
+    {
+        const int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int i = 0; i < OF.FILTER_ROWS * 2; ++i) {
+            const int m = filter + i / 2 * ROWS + filter_of(lane, i % 2 * 2);
+            of[i / 2][i % 2] = float(biases[OF.BIASES + min(m, OF.M - 1)]);
+        }
+    }
+};
+
 // Bias and ReLU of a stage's sum.
 template <int s>
-__device__ __forceinline__ Half activated(float sum, const Half* __restrict__ biases,  // of all stages
-                                          int m)
+__device__ __forceinline__ Half activated(float sum, float bias)
 {
-    constexpr Stage OF = STAGES[s];
-    if (m < OF.M) sum += float(biases[OF.BIASES + m]);
-    return Half(OF.RELU && sum < 0 ? 0.0f : sum);
+    sum += bias;
+    return Half(STAGES[s].RELU && sum < 0 ? 0.0f : sum);
 }
 
 // The largest value of each window, of a tile in shared memory.
@@ -81,6 +97,7 @@ struct FewChannels {
     static constexpr int PITCH = quotient_up(((OF.F - 1) * OF.U) * OF.C + QUADS * QUAD, QUAD) * QUAD;
     static constexpr int IMAGE_BYTES = quotient_up(IN_ROWS * PITCH * int(sizeof(Half)), LINE) * LINE;
     static constexpr int FRAGMENTS = STEPS * OF.FILTER_ROWS * WARP;  // vectors of a tile's filters
+    static constexpr int SHARE = quotient_up(OF.PIXEL_GROUPS, WARPS), TOGETHER = SHARE < 4 ? SHARE : 4;  // of a warp
     static_assert(Tiles::POOLS && Tiles::TILES_ACROSS == 1, "a tile has whole rows");
     static_assert(OF.U * OF.C % QUAD == 0 && OF.W * OF.C % QUAD == 0, "rows and windows are quads");
 
@@ -119,19 +136,19 @@ struct FewChannels {
     }
 
     // The network's first loads: the weights of later stages, which fill the memory's queues, are to come after them.
-    static __device__ __forceinline__ void run(const Half* __restrict__ x,       // [H][W][C]
-                                               const char* __restrict__ weights, // of all stages
-                                               const Half* __restrict__ biases,  // likewise
-                                               Half* y,                          // [POOLED_E][POOLED_F][M]
+    static __device__ __forceinline__ void run(const Half* __restrict__ x,        // [H][W][C]
+                                               const char* __restrict__ weights,  // of all stages
+                                               const Half* __restrict__ biases,   // likewise
+                                               Half* y,                           // [POOLED_E][POOLED_F][M]
                                                Stream& stream, char* work)
     {
         uint4* const fragments = reinterpret_cast<uint4*>(work);  // [STEPS][FILTER_ROWS][WARP]
         work += FRAGMENTS * sizeof(uint4);
         Half* const image = reinterpret_cast<Half*>(work);                  // [IN_ROWS][PITCH]
         Half* const outputs = reinterpret_cast<Half*>(work + IMAGE_BYTES);  // [TILE_PIXELS][TILE_FILTERS]
-        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
+            const Biases<s> bias(biases, tile.filter);
             const uint4* const filters =
                 reinterpret_cast<const uint4*>(weights) + OF.WEIGHTS + tile.filter / ROWS * STEPS * WARP;
             for (int i = threadIdx.x; i < FRAGMENTS; i += THREADS) copy_async_16(fragments + i, filters + i, true);
@@ -140,40 +157,62 @@ struct FewChannels {
             copy_async_wait_group<0>();
             __syncthreads();  // the rows are in `image`, the filters in `fragments`
             if (number == blockIdx.x) stream.begin();
-            for (int group = warp; group < OF.PIXEL_GROUPS; group += WARPS) {
-                const int n = min(group * PIXELS + lane / LANES_OF_PIXEL, Tiles::WIDTH * Tiles::HEIGHT - 1);
-                const Half* const window = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
-                float sums[OF.FILTER_ROWS][FLOATS] = {};
-#pragma unroll 5
-                for (int step = 0; step < STEPS; ++step) {
-                    const int q = step * LANES_OF_PIXEL + t, row = q / QUADS, quad = q % QUADS;
-                    uint2 b = make_uint2(0, 0);
-                    if (row < OF.R) b = *reinterpret_cast<const uint2*>(window + row * PITCH + quad * QUAD);
-                    // Beyond the window other pixels follow, which may be infinite.
-                    constexpr int REST = OF.S * OF.C % QUAD;
-                    if (REST && quad == QUADS - 1) {
-                        b.x &= REST == 1 ? 0xffffu : 0xffffffffu;
-                        b.y &= REST < 3 ? 0u : 0xffffu;
-                    }
-                    const unsigned pair[2] = {b.x, b.y};
-#pragma unroll
-                    for (int i = 0; i < OF.FILTER_ROWS; ++i) {
-                        const uint4 a = fragments[(step * OF.FILTER_ROWS + i) * WARP + lane];
-                        const unsigned words[4] = {a.x, a.y, a.z, a.w};
-                        warp_mma_fp16(sums[i], words, pair);
-                    }
-                }
-#pragma unroll
-                for (int i = 0; i < OF.FILTER_ROWS * FLOATS; ++i) {
-                    const int filter = i / FLOATS * ROWS + filter_of(lane, i % FLOATS);
-                    outputs[(group * PIXELS + pixel_of(lane, i % FLOATS)) * Tiles::TILE_FILTERS + filter] =
-                        activated<s>(sums[i / FLOATS][i % FLOATS], biases, tile.filter + filter);
-                }
-            }
+            for (int first = threadIdx.x / WARP; first < OF.PIXEL_GROUPS; first += WARPS * TOGETHER)
+                multiply(first, image, fragments, bias, outputs);
             __syncthreads();  // the tile is in `outputs`
             store_pooled<s>(tile, outputs, y);
         }
         if (blockIdx.x >= Tiles::TILES) stream.begin();
+    }
+
+    // Outputs of TOGETHER groups of pixels, WARPS apart.
+    static __device__ __forceinline__ void multiply(int first, const Half* image, const uint4* fragments,
+                                                    const Biases<s>& bias, Half* outputs)
+    {
+        const int lane = threadIdx.x % WARP, t = lane % LANES_OF_PIXEL;
+        const Half* windows[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; ++k) {
+            const int n = min((first + k * WARPS) * PIXELS + lane / LANES_OF_PIXEL, Tiles::WIDTH * Tiles::HEIGHT - 1);
+            windows[k] = image + n / Tiles::WIDTH * OF.U * PITCH + n % Tiles::WIDTH * OF.U * OF.C;
+        }
+        float sums[TOGETHER][OF.FILTER_ROWS][FLOATS] = {};
+#pragma unroll 5
+        for (int step = 0; step < STEPS; ++step) {
+            const int q = step * LANES_OF_PIXEL + t, row = q / QUADS, quad = q % QUADS;
+            unsigned inputs[TOGETHER][2];
+#pragma unroll
+            for (int k = 0; k < TOGETHER; ++k) {
+                uint2 b = make_uint2(0, 0);
+                if (row < OF.R) b = *reinterpret_cast<const uint2*>(windows[k] + row * PITCH + quad * QUAD);
+                // Beyond the window other pixels follow, which may be infinite.
+                constexpr int REST = OF.S * OF.C % QUAD;
+                if (REST && quad == QUADS - 1) {
+                    b.x &= REST == 1 ? 0xffffu : 0xffffffffu;
+                    b.y &= REST < 3 ? 0u : 0xffffu;
+                }
+                inputs[k][0] = b.x;
+                inputs[k][1] = b.y;
+            }
+#pragma unroll
+            for (int i = 0; i < OF.FILTER_ROWS; ++i) {
+                const uint4 a = fragments[(step * OF.FILTER_ROWS + i) * WARP + lane];
+                const unsigned words[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+                for (int k = 0; k < TOGETHER; ++k) warp_mma_fp16(sums[k][i], words, inputs[k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < TOGETHER; ++k) {
+            const int group = first + k * WARPS;
+            if (group >= OF.PIXEL_GROUPS) break;
+#pragma unroll
+            for (int i = 0; i < OF.FILTER_ROWS * FLOATS; ++i) {
+                const int row = i / FLOATS, filter = row * ROWS + filter_of(lane, i % FLOATS);
+                outputs[(group * PIXELS + pixel_of(lane, i % FLOATS)) * Tiles::TILE_FILTERS + filter] =
+                    activated<s>(sums[k][row][i % FLOATS], bias.of[row][i % FLOATS / 2]);
+            }
+        }
     }
 };
 
@@ -234,7 +273,7 @@ struct Products {
             windows[i] = patch + (n * PITCH + lane % LANES_OF_PIXEL * (DEPTH / LANES_OF_PIXEL));
         }
         for (int slot = stream.warp; slot * STEPS_OF_SLOT < STEPS; slot += WARPS) {
-            const uint4* const fragments = reinterpret_cast<const uint4*>(stream.take()) + lane;
+            const uint4* const fragments = stream.take() + lane;
 #pragma unroll
             for (int i = 0; i < STEPS_OF_SLOT; ++i) {
                 const int step = slot * STEPS_OF_SLOT + i, tap = step / CHANNEL_STEPS;
@@ -263,6 +302,7 @@ struct Products {
 
     static __device__ __forceinline__ void run(const Half* x,                    // [H][W][C]
                                                const Half* __restrict__ biases,  // of all stages
+                                               Biases<s> bias,                   // of the block's first tile
                                                Half* y,                          // [POOLED_E][POOLED_F][M]
                                                Stream& stream, char* work)
     {
@@ -272,7 +312,10 @@ struct Products {
         const int lane = threadIdx.x % WARP, mine = threadIdx.x / TILE_FLOATS, i = threadIdx.x / WARP % FLOATS;
         for (int number = blockIdx.x; number < Tiles::TILES; number += gridDim.x) {
             const Tiles tile(number);
-            if (number != blockIdx.x) __syncthreads();  // no thread still reads the sums of the tile before
+            if (number != blockIdx.x) {
+                __syncthreads();  // no thread still reads the sums of the tile before
+                bias = Biases<s>(biases, tile.filter);
+            }
             load_patch(tile, x, patch);
             __syncthreads();  // the patch is complete
             float sums[ALL][FLOATS] = {};
@@ -290,9 +333,13 @@ struct Products {
                 float sum = 0;
 #pragma unroll
                 for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp * THREADS + threadIdx.x];
-                const int filter = product / GROUPS * ROWS + filter_of(lane, i), m = tile.filter + filter;
+                const int row = product / GROUPS, filter = row * ROWS + filter_of(lane, i), m = tile.filter + filter;
                 const int n = product % GROUPS * PIXELS + pixel_of(lane, i);
-                const Half value = activated<s>(sum, biases, m);
+                float of_filter = 0;
+#pragma unroll
+                for (int r = 0; r < OF.FILTER_ROWS; ++r)
+                    if (r == row) of_filter = i < 2 ? bias.of[r][0] : bias.of[r][1];
+                const Half value = activated<s>(sum, of_filter);
                 if constexpr (Tiles::POOLS) {
                     outputs[n * Tiles::TILE_FILTERS + filter] = value;
                 } else {
@@ -323,16 +370,18 @@ struct Arguments {
 template <int s>
 __device__ __forceinline__ void run_stage(const Arguments& all, Stream& stream)
 {
-    if constexpr (s > 0) {
+    unsigned long long* const times = all.times + blockIdx.x * (COUNT + 1) + s;
+    Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
+    if constexpr (Tiling<s>::FEW_CHANNELS) {
+        if (threadIdx.x == 0) *times = nanoseconds();
+        FewChannels<s>::run(all.x, all.weights, all.biases, y, stream, all.work);
+    } else {
+        const Biases<s> bias(all.biases, Tiling<s>(blockIdx.x).filter);
         if (threadIdx.x == 0) wait_for_arrivals(all.counters + s - 1, Tiling<s - 1>::TILES);
         __syncthreads();  // the stage before is complete
+        if (threadIdx.x == 0) *times = nanoseconds();
+        Products<s>::run(all.activations + STAGES[s - 1].OUTPUT, all.biases, bias, y, stream, all.work);
     }
-    if (threadIdx.x == 0) all.times[blockIdx.x * (COUNT + 1) + s] = nanoseconds();
-    Half* const y = s + 1 < COUNT ? all.activations + STAGES[s].OUTPUT : all.y;
-    if constexpr (Tiling<s>::FEW_CHANNELS)
-        FewChannels<s>::run(all.x, all.weights, all.biases, y, stream, all.work);
-    else
-        Products<s>::run(all.activations + STAGES[s > 0 ? s - 1 : 0].OUTPUT, all.biases, y, stream, all.work);
     __syncthreads();  // all outputs of the block's tiles are stored
     if (s + 1 < COUNT && threadIdx.x == 0)
         for (int number = blockIdx.x; number < Tiling<s>::TILES; number += gridDim.x) arrive_at(all.counters + s);
@@ -348,18 +397,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     persistent(const Half* x,                      // [H][W][C]
                const char* __restrict__ weights,   // of all stages, in fragments
                const Half* __restrict__ biases,    // of all stages
+               const Segment* __restrict__ segments,  // [gridDim.x][LADDER_SEGMENTS]
                Half* y,                            // [M]
                Half* activations,                  // outputs of all stages but the last
                unsigned* counters,                 // [COUNT]
                unsigned long long* times)          // [gridDim.x][COUNT + 1]
 {
-    DYNAMIC_SHARED(char, shared);  // the rings of the warps, the block's segments, then what a stage needs
+    DYNAMIC_SHARED(char, shared);  // the rings of the warps, their barriers, then what a stage needs
     const int warp = warp_uniform(threadIdx.x / WARP);
-    Segment* const segments = reinterpret_cast<Segment*>(shared + RING_BYTES);
-    write_segments(segments);
-    __syncthreads();  // segments are written
-    Stream stream(weights, segments, shared + warp * SLOTS * SLOT_BYTES, warp);
-    char* const work = shared + RING_BYTES + SEGMENT_BYTES;
+    Mbarrier* const arrived = reinterpret_cast<Mbarrier*>(shared + RING_BYTES);
+    Stream stream(weights, segments + blockIdx.x * LADDER_SEGMENTS, shared + warp * SLOTS * SLOT_BYTES,
+                  arrived + warp * SLOTS, warp);
+    char* const work = shared + RING_BYTES + BARRIER_BYTES;
     const Arguments all{x, weights, biases, y, activations, counters, times, work};
     run_stages(all, stream, std::make_integer_sequence<int, COUNT>());
     if (threadIdx.x != 0) return;
@@ -368,4 +417,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < COUNT; ++i) counters[i] = ~0u;  // as they were: no block waits any more
 }
 
-ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + SEGMENT_BYTES + LADDER_WORK_BYTES);
+ASSERT_SHARED_BYTES(PERSISTENT, RING_BYTES + BARRIER_BYTES + LADDER_WORK_BYTES);

@@ -6,7 +6,7 @@ from itertools import accumulate
 from math import ceil, prod
 
 from alexconv.kernels.geometry import HALF
-from alexconv.kernels.problem import Device, Problem
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
@@ -18,7 +18,8 @@ THREADS = WARPS * WARP
 LINE = 128  # bytes
 FRAGMENT_BYTES = ROWS * DEPTH * HALF
 SLOT_BYTES = 2 * FRAGMENT_BYTES
-SEGMENT_BYTES = 8
+BARRIER_BYTES = 8
+NONE = 2**31  # where a segment begins that is none
 QUAD, LANES_OF_PIXEL = 4, 4
 MOST_PRODUCTS = 16  # of a step, whose sums a lane keeps
 AT_ONCE = 4  # products whose sums are added at once
@@ -156,23 +157,7 @@ def refusal(layers: Sequence[Layer]) -> str | None:
     return None
 
 
-AHEADS = 0, 4, 6, 8, 12
-
-
-def ahead(device: Device) -> int:
-    """Slots of every warp that half of the L2 cache holds."""
-    fit = device.l2_bytes // 2 // (device.multiprocessors * WARPS * SLOT_BYTES)
-    return max(slots for slots in AHEADS if slots <= fit)
-
-
 SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 4, choices=(2, 3, 4, 5))
-AHEAD = Constant(
-    "AHEAD",
-    "slots that are in the L2 cache before a warp copies them",
-    lambda p: ahead(p.device),
-    choices=AHEADS,
-    before=0,
-)
 
 
 @dataclass(frozen=True)
@@ -195,14 +180,28 @@ def packings(layers: Sequence[Layer], blocks: int) -> list[Packing]:
     return [Packing(*parts) for parts in zip(layers, tiles, weights, biases, outputs, strict=False)]
 
 
+def segments(packed: Sequence[Packing], blocks: int) -> list[list[tuple[int, int]]]:
+    """What each block multiplies, in order: where its tiles' filters begin and end, in vectors of 16 bytes."""
+    of_blocks: list[list[tuple[int, int]]] = [[] for _ in range(blocks)]
+    for stage in packed:
+        if stage.layer.few_channels:
+            continue
+        bytes_of_tile = stage.tile.rows * stage.layer.steps * FRAGMENT_BYTES
+        filter_tiles = ceil(stage.layer.conv.M / (stage.tile.rows * ROWS))
+        for tile in range(stage.tile.count(stage.layer)):
+            begin = stage.weights + tile % filter_tiles * bytes_of_tile
+            of_blocks[tile % blocks].append((begin // 16, (begin + bytes_of_tile) // 16))
+    most = max(map(len, of_blocks)) + 2
+    return [of_block + [(NONE, 2**32 - 1)] * (most - len(of_block)) for of_block in of_blocks]
+
+
 def _macros(packed: Sequence[Packing], blocks: int) -> dict[str, int]:
     """The macros of the kernel: those of MOST stages, and what they share."""
     sizes = {"ELEMENT_BYTES": HALF, "CHANNELS_LAST": 1, "STAGE_COUNT": len(packed)}
     for number in range(MOST):
         of_stage = _stage_macros(packed[number] if number < len(packed) else None)
         sizes |= {f"STAGE{number}_{name}": value for name, value in of_stage.items()}
-    tiles = [stage.tile.count(stage.layer) for stage in packed if not stage.layer.few_channels]
-    sizes["SEGMENTS"] = sum(ceil(count / blocks) for count in tiles) + 1
+    sizes["SEGMENTS"] = max(map(len, segments(packed, blocks)))
     return sizes | {"WORK_BYTES": max(work_bytes(stage.layer, stage.tile) for stage in packed)}
 
 
@@ -232,15 +231,15 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
     }
 
     def shared(p: Problem) -> int:
-        segments = ceil(sizes["SEGMENTS"] * SEGMENT_BYTES / LINE) * LINE
-        return WARPS * p["SLOTS"] * SLOT_BYTES + segments + sizes["WORK_BYTES"]
+        barriers = ceil(WARPS * p["SLOTS"] * BARRIER_BYTES / LINE) * LINE
+        return WARPS * p["SLOTS"] * SLOT_BYTES + barriers + sizes["WORK_BYTES"]
 
     def grid(p: Problem) -> Dims:
         return blocks, 1, 1
 
     launch = Launch(
         "persistent",
-        ("x", "weights", "biases", "y", "activations", "counters", "times"),
+        ("x", "weights", "biases", "segments", "y", "activations", "counters", "times"),
         grid,
         lambda p: (THREADS, 1, 1),
         shared,
@@ -254,14 +253,17 @@ def persistent_rung(layers: Sequence[Layer], blocks: int) -> Rung:
         parent=None,
         file="stages/persistent.cu",
         launches=(launch,),
-        constants=(SLOTS, AHEAD),
+        constants=(SLOTS,),
         sizes=tuple((name, _constantly(value)) for name, value in sizes.items()),
         scratch=(
             Array("activations", lambda p: (max(last.output, 1),), HALF),
             Array("counters", lambda p: (len(layers),), lasting=True),
             Array("times", lambda p: (blocks, len(layers) + 1), 8),
         ),
-        prepared=tuple(Array(name, _shaped(count), HALF) for name, count in arrays.items()),
+        prepared=(
+            *(Array(name, _shaped(count), HALF) for name, count in arrays.items()),
+            Array("segments", lambda p: (blocks, sizes["SEGMENTS"], 2)),
+        ),
         precision="fp16",
         layout="nhwc",
         takes=("bias", "ReLU"),

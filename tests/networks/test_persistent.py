@@ -76,10 +76,13 @@ def test_a_block_has_no_hazard():
 
 
 HAZARDS = {
-    "weights are read before they arrive": ("copy_async_wait_group<SLOTS - 1>();", ""),
+    "weights are read before they arrive": ("mbarrier_wait(arrived + slot, parity);", ""),
     "sums are overwritten": ("__syncthreads();  // no thread still reads the patch, or sums that are in its place", ""),
     "a patch is not complete": ("__syncthreads();  // the patch is complete", ""),
-    "sums of the tile before are overwritten": ("if (number != blockIdx.x) __syncthreads();", ""),
+    "sums of the tile before are overwritten": (
+        "__syncthreads();  // no thread still reads the sums of the tile before",
+        "",
+    ),
     "rows of the image are not complete": (
         "__syncthreads();  // the rows are in `image`, the filters in `fragments`",
         "",

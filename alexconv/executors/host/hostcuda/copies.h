@@ -42,16 +42,6 @@ inline void copy_async_4(void* to, const void* from, bool valid, host_cuda::Site
     host_cuda::copy_async<host_cuda::Word>(to, from, valid, "copy_async_4 needs addresses aligned to 4 bytes", site);
 }
 
-// Reads the ends of what it would bring, so that a sanitizer sees bytes beyond an array.
-inline void prefetch_l2(const void* from, unsigned bytes, host_cuda::Site site = host_cuda::here())
-{
-    using namespace host_cuda;
-    if (misalignment(from, sizeof(Chunk)) || bytes % sizeof(Chunk) || bytes == 0)
-        fail("prefetch_l2 needs an address and a size that are multiples of 16 bytes", site);
-    const volatile char* const first = static_cast<const char*>(from);
-    void(first[0] + first[bytes - 1]);
-}
-
 inline void copy_async_commit_group() { host_cuda::hazards::commit_copies(); }
 
 template <int open>
