@@ -20,7 +20,7 @@ from alexconv.measuring.watchdog import time_limit
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPoint
-from alexconv.networks.schedules import ALL, BEST, SCHEDULES, schedules_named
+from alexconv.networks.schedules import ALL, BEST, SCHEDULES, fastest, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.planning.points import parse_batches, parse_precisions
@@ -45,10 +45,8 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
         raise UsageError(f"unknown rung {unknown[0]!r}: --network takes rungs by name, {AUTO} or {MEASURED}")
     if MEASURED in words and not executor.measures:
         raise UsageError(f"--rungs {MEASURED} needs an NVIDIA GPU: the {executor.name} executor has no times")
-    batches, schedules = (
-        parse_batches(options.N or str(executor.usual_batch)),
-        schedules_named(options.schedule or BEST),
-    )
+    batches = parse_batches(options.N or str(executor.usual_batch))
+    named = schedules_named(options.schedule) if options.schedule else []
     peers = peers_of(options.peers, executor)
     points: list[NetworkPoint] = []
     for network in networks:
@@ -57,8 +55,10 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
                 rungs = [
                     word for word in words if word in (AUTO, MEASURED) or ladder.named[word].precision == precision
                 ]
-                ways = [way for way in schedules if options.schedule != ALL or way.differs_on(network.stages, N)]
-                points += [NetworkPoint(network, N, precision, way, word) for word in rungs for way in ways]
+                ways = [way for way in named if options.schedule != ALL or way.differs_on(network.stages, N)]
+                for word in rungs:
+                    usual = fastest(network.stages, N, precision, executor.device) if word == AUTO else SCHEDULES[BEST]
+                    points += [NetworkPoint(network, N, precision, way, word) for way in ways or [usual]]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:
         raise UsageError("no network is left: no rung of --rungs has a class of --precision")

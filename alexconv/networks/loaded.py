@@ -14,7 +14,7 @@ from alexconv.executors import AUTO, choose_executor
 from alexconv.executors.interface import Executor, Values
 from alexconv.networks.measuring import opened_network
 from alexconv.networks.plan import NetworkPoint, plan_network
-from alexconv.networks.schedules import BEST, SCHEDULES
+from alexconv.networks.schedules import fastest
 from alexconv.networks.tables import network_named
 from alexconv.networks.weights import Weights, as_array, from_state_dict, generated, stored_as
 from alexconv.planning.planner import DoesNotFit
@@ -61,7 +61,8 @@ class LoadedNetwork:
         if self._open is None or self._open[0] != N:
             self.close()
             try:
-                point = NetworkPoint(self.network, N, self._precision, SCHEDULES[BEST])
+                schedule = fastest(self.network.stages, N, self._precision, self._executor.device)
+                point = NetworkPoint(self.network, N, self._precision, schedule)
                 plan = plan_network(self._executor, point, self._weights)
             except DoesNotFit as reason:
                 raise UsageError(str(reason)) from None

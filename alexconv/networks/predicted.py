@@ -21,7 +21,7 @@ from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.networks.command import points_of
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, plan_network
-from alexconv.networks.schedules import is_linear
+from alexconv.networks.schedules import BEST, is_linear
 from alexconv.planning.planner import DoesNotFit
 from alexconv.predict import model
 from alexconv.predict.disassembly import UnknownInstruction
@@ -95,7 +95,9 @@ def predicted_points(options: argparse.Namespace, ladder: Ladder, executor: Desc
     rungs = AUTO if options.rungs == "all" else options.rungs
     if MEASURED in rungs.split(","):
         raise UsageError(f"--rungs {MEASURED} needs the GPU: predictions take {AUTO} or a rung by name")
-    chosen = argparse.Namespace(**{**vars(options), "rungs": rungs, "peers": None})
+    chosen = argparse.Namespace(
+        **{**vars(options), "rungs": rungs, "peers": None, "schedule": options.schedule or BEST}
+    )
     points = points_of(chosen, ladder, executor)
     if unknown := [point.schedule.name for point in points if not point.schedule.graph or point.schedule.persistent]:
         raise UsageError(

@@ -21,13 +21,13 @@ SLOT_BYTES = 2 * FRAGMENT_BYTES
 BARRIER_BYTES = 8
 NONE = 2**31  # where a segment begins that is none
 QUAD, LANES_OF_PIXEL = 4, 4
-MOST_PRODUCTS = 16  # of a step, whose sums a lane keeps
+MOST_REGISTERS = 96  # of a lane: four for the sums of each product, four for each vector of inputs
 AT_ONCE = 4  # products whose sums are added at once
 PARTIAL_BYTES = WARPS * THREADS * 4
 
-# Cycles of a multiprocessor for each step of DEPTH: of a product; to load the inputs of a group of pixels, and filters.
-PRODUCT, LOAD_PIXELS, LOAD_ROWS = 3.4, 8.0, 8.0
-TILE, ROUND = 800, 300  # and of each tile, and each time that sums are added
+# Cycles of a multiprocessor: for each step of DEPTH, of a product, and of the vectors that a warp reads for it.
+PRODUCT, VECTOR = 4.0, 4.0
+SLOT, TILE, ROUND = 16, 800, 300  # and of each slot of weights, each tile, and each time that sums are added
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Tile:
 
 def cost(layer: Layer, tile: Tile, blocks: int) -> float:
     """Cycles that the layer takes on so many multiprocessors."""
-    step = max(tile.rows * tile.groups * PRODUCT, tile.groups * LOAD_PIXELS + tile.rows * LOAD_ROWS / 2)
-    rounds = ceil(tile.rows * tile.groups / AT_ONCE)
-    return ceil(tile.count(layer) / blocks) * (layer.steps * step + TILE + rounds * ROUND)
+    step = max(tile.rows * tile.groups * PRODUCT, (tile.groups + 2 * tile.rows) * VECTOR)
+    slots, rounds = layer.steps * tile.rows / 2, ceil(tile.rows * tile.groups / AT_ONCE)
+    return ceil(tile.count(layer) / blocks) * (layer.steps * step + slots * SLOT + TILE + rounds * ROUND)
 
 
 def tiles_of(layer: Layer) -> Iterator[Tile]:
@@ -93,13 +93,13 @@ def tiles_of(layer: Layer) -> Iterator[Tile]:
     E, F = layer.pooled
     for rows in (1, 2):
         if layer.pool == 1:
-            yield from (Tile(rows, groups) for groups in range(1, MOST_PRODUCTS // rows + 1))
+            yield from (Tile(rows, groups) for groups in range(1, MOST_REGISTERS // (4 * (rows + 1)) + 1))
             continue
         for down in range(1, E + 1):
             for across in (F,) if layer.few_channels else range(1, F + 1):
                 pixels = ((down - 1) * layer.stride + layer.pool) * ((across - 1) * layer.stride + layer.pool)
                 groups = ceil(pixels / PIXELS)
-                if layer.few_channels or rows * groups <= MOST_PRODUCTS:
+                if layer.few_channels or 4 * (rows + 1) * groups <= MOST_REGISTERS:
                     yield Tile(rows, groups, across, down)
 
 
@@ -157,7 +157,7 @@ def refusal(layers: Sequence[Layer]) -> str | None:
     return None
 
 
-SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 4, choices=(2, 3, 4, 5))
+SLOTS = Constant("SLOTS", "slots of a warp's ring of weights", lambda p: 3, choices=(2, 3, 4, 5))
 
 
 @dataclass(frozen=True)
