@@ -5,6 +5,7 @@ the recomputed value to the digits that are printed.  A number with a unit that 
 its sentence says why it has no record.
 """
 
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -328,20 +329,42 @@ def whole_networks() -> dict[str, list[float]]:
     def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
-    newest, second = "h200-networks-whole", "h200-2-networks-whole"
-    (begins,) = (line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
+    first, newest = "h200-networks-whole", "h200-4-networks-whole"
+    begins = next(line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
+
+    def ahead(slots: int) -> float:  # of a kernel that brought so many slots of each warp into the L2 cache
+        recorded = lines("persistent/h200-l2-prefetch.jsonl", "network")
+        (samples,) = (
+            line["samples"]["kernel"] for line in recorded if line["stages"][0]["constants"]["AHEAD"] == slots
+        )
+        return 1e3 * summarize(samples).median
+
+    def stalls(reason: str) -> float:  # percent of the samples of the convolutions
+        table = csv.DictReader((ROOT / "results/persistent/h200-stalls.csv").read_text().splitlines())
+        convolutions = [row for row in table if row["stage"].startswith("conv")]
+        stalled, samples = (sum(int(row[name]) for row in convolutions) for name in (f"stall_{reason}", "samples"))
+        return 100 * stalled / samples
+
+    slot = 132 * 16 * 2048 / 1e6  # MB: each multiprocessor's 16 warps have one
     return {
         "took # µs instead of # µs with one image, and # µs instead of # µs with 128": [
             *(apart(schedule, 1) for schedule in ("fused", "epilogue")),
             *(apart(schedule, 128) for schedule in ("fused", "epilogue")),
         ],
         "so `epilogue` took # µs and # µs": [apart("epilogue", N, "h100/networks-whole-5") for N in (1, 128)],
-        "`dependent` takes # µs and # µs for 128": [us(name, schedule="dependent", N=128) for name in (newest, second)],
+        "`dependent` takes # µs and # µs for 128": [us(name, schedule="dependent", N=128) for name in (first, newest)],
         "with eight images `dependent` took # µs before, and takes # µs; two take # µs, four # µs, sixteen # µs": [
-            us(newest, schedule="dependent", N=8),
+            us(first, schedule="dependent", N=8),
             *(us("h200-3-networks-whole", schedule="dependent", N=N) for N in (8, 2, 4, 16)),
         ],
-        "kernels take # µs and # µs": [us(newest, schedule=schedule) for schedule in ("persistent", "dependent")],
+        "# % wait for instructions, # % at barriers, for the stage before or for other warps, and # % for memory": [
+            stalls(reason) for reason in ("no_inst", "barrier", "long_sb")
+        ],
+        "measured # µs, where `dependent` takes # µs on the same card": [
+            us(newest, schedule=schedule) for schedule in ("persistent", "dependent")
+        ],
+        "took # µs, with 17 MB ahead # µs, with 26 MB # µs, with 52 MB # µs": [ahead(slots) for slots in (0, 4, 6, 12)],
+        "with # MB ahead": [4 * slot],
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
         "these launches took # µs here, and # µs and # µs on hosts": [
