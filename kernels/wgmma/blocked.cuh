@@ -205,8 +205,10 @@ struct BlockedTile {
         SHAPE_CONST int LINES = (PRODUCT_C < BLOCK_C ? PRODUCT_C : BLOCK_C) * SIDE;
 #ifdef DYNAMIC_SHAPE
         constexpr int MOST_LINES = BLOCK_C * SIDE, UNROLLED = 1;  // addresses of more would spill
+        constexpr bool LOADS_NOW = true;  // with one term a value would be loaded, converted, stored, and then the next
 #else
         constexpr int MOST_LINES = LINES, UNROLLED = LINES;
+        constexpr bool LOADS_NOW = false;
 #endif
         constexpr int READS = (MOST_LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
@@ -233,11 +235,10 @@ struct BlockedTile {
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
                     const bool there = line < MOST_LINES && c < channels_of[(WHOLE_ROWS ? i : first + i) % ROWS];
-#ifdef DYNAMIC_SHAPE  // where the compiler would load a value, convert and store it, and only then load the next
-                    values[i] = there ? load_now(in + ((size_t)c * INPUT_H + row) * INPUT_W) : 0;
-#else
-                    values[i] = there ? in[((size_t)c * INPUT_H + row) * INPUT_W] : 0;
-#endif
+                    if constexpr (LOADS_NOW && terms == 1)
+                        values[i] = there ? load_now(in + ((size_t)c * INPUT_H + row) * INPUT_W) : 0;
+                    else
+                        values[i] = there ? in[((size_t)c * INPUT_H + row) * INPUT_W] : 0;
                 }
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
