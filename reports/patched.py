@@ -14,7 +14,16 @@ from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import goals, source
 
 TYPE, OURS, COMPILED = "library-network", "alexconv", ("compile", "inductor")
-SUMMARY = ("class", "N", "networks", "than the fastest other, geometric mean", "goal", "worst", "not slower", "with torch.compile")
+SUMMARY = (
+    "class",
+    "N",
+    "networks",
+    "than the fastest other, geometric mean",
+    "goal",
+    "worst",
+    "not slower",
+    "with torch.compile",
+)
 ROWS = (
     *("network", "class", "N", "ms", "layout", "fastest other, ms", "which", "than it"),
     *("error / largest output", "its error"),
