@@ -2,7 +2,9 @@
 //
 // Gives: STRIP_THREADS, STRIP_BLOCKS; convolve_channels.
 //
-// A thread computes TILE_ROWS x TILE_COLUMNS outputs of VECTOR filters; neighbouring threads have neighbouring filters.
+// A thread computes TILE_ROWS x TILE_COLUMNS outputs of VECTOR filters; neighbouring threads have neighbouring filters,
+// so the same tap of a warp's filters lies in as many cache lines.  Of filters with many taps a block therefore copies
+// those of its threads into shared memory, one after the other.
 //
 // Needs: VECTOR, a constant of the rung; TILE_ROWS, TILE_COLUMNS (strip.cuh).
 #pragma once
@@ -13,6 +15,21 @@ static_assert(M % VECTOR == 0 && (VECTOR == 1 || MULTIPLIER == 1), "the filters 
 constexpr int STRIP_THREADS = 128;
 constexpr int THREADS_OF_IMAGE = M / VECTOR * STRIPS * TILES_ACROSS;
 constexpr int STRIP_BLOCKS = (THREADS_OF_IMAGE + STRIP_THREADS - 1) / STRIP_THREADS;  // of an image
+constexpr int FEW_TAPS = 9, MOST_SHARED = 48 * 1024;
+constexpr int THREAD_TAPS = VECTOR * TAPS, BLOCK_TAPS = STRIP_THREADS * THREAD_TAPS;
+
+// The filters of a block's threads, from the one whose first filter is `first`.
+template <class Bits>
+__device__ __forceinline__ void copy_filters(const Bits* __restrict__ w,  // [M][1][R][S]
+                                             int first, Bits* filters)    // [STRIP_THREADS][THREAD_TAPS]
+{
+    Bits loaded[THREAD_TAPS];
+#pragma unroll
+    for (int i = 0; i < THREAD_TAPS; ++i)
+        loaded[i] = w[(first * TAPS + i * STRIP_THREADS + threadIdx.x) % (M * TAPS)];
+#pragma unroll
+    for (int i = 0; i < THREAD_TAPS; ++i) filters[i * STRIP_THREADS + threadIdx.x] = loaded[i];
+}
 
 template <class Value>
 __device__ __forceinline__ void convolve_channels(const Value* __restrict__ x,     // [N][H][W][C]
@@ -20,12 +37,20 @@ __device__ __forceinline__ void convolve_channels(const Value* __restrict__ x,  
                                                   Value* __restrict__ y,           // [N][E][F][M]
                                                   const Value* __restrict__ bias)  // [M], or null
 {
-    const int n = blockIdx.x / STRIP_BLOCKS, index = blockIdx.x % STRIP_BLOCKS * STRIP_THREADS + threadIdx.x;
+    constexpr bool SHARED = TAPS > FEW_TAPS && BLOCK_TAPS * int(sizeof(Value)) <= MOST_SHARED;
+    using Bits = Word<sizeof(Value)>;
+    __shared__ __align__(16) Bits filters[SHARED ? BLOCK_TAPS : 1];
+    const int n = blockIdx.x / STRIP_BLOCKS, first = blockIdx.x % STRIP_BLOCKS * STRIP_THREADS;
+    const int index = first + threadIdx.x;
+    if constexpr (SHARED) {
+        copy_filters(reinterpret_cast<const Bits*>(w), first % (M / VECTOR) * VECTOR, filters);
+        __syncthreads();  // the filters are in shared memory
+    }
     if (index >= THREADS_OF_IMAGE) return;
     const int m = index % (M / VECTOR) * VECTOR, first_f = index / (M / VECTOR) % TILES_ACROSS * TILE_COLUMNS;
     const int first_e = index / (M / VECTOR * TILES_ACROSS) * TILE_ROWS;
     Strip<VECTOR> strip;
-    strip.load_taps(w, m);
+    strip.load_taps(SHARED ? reinterpret_cast<const Value*>(filters) + threadIdx.x * THREAD_TAPS : w + (size_t)m * TAPS);
     x += (size_t)n * H * W * C + m / MULTIPLIER;
 #pragma unroll
     for (int j = 0; j < WINDOW_ROWS; ++j) {

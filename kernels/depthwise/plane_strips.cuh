@@ -28,7 +28,7 @@ __device__ __forceinline__ void convolve_planes(const Value* __restrict__ x,    
     const int first_f = index % TILES_ACROSS * TILE_COLUMNS, first_e = index / TILES_ACROSS % STRIPS * TILE_ROWS;
     const int m = index / (TILES_ACROSS * STRIPS);
     Strip<1> strip;
-    strip.load_taps(w, m);
+    strip.load_taps(w + (size_t)m * TAPS);
     const int column = first_f * V - LEFT - SKIPPED;
     x += ((size_t)n * C + m / MULTIPLIER) * H * W;
 #pragma unroll

@@ -28,12 +28,10 @@ struct Strip {
     float taps[VALUES][TAPS];
     float sums[TILE_ROWS][TILE_COLUMNS][VALUES] = {};
 
-    // The taps of the filters from m.
+    // The taps of filters that follow each other.
     template <class Value>
-    __device__ __forceinline__ void load_taps(const Value* __restrict__ w,  // [M][1][R][S]
-                                              int m)
+    __device__ __forceinline__ void load_taps(const Value* __restrict__ from)  // [VALUES][R][S]
     {
-        const Value* const from = w + (size_t)m * TAPS;
 #pragma unroll
         for (int i = 0; i < VALUES * TAPS; i += VALUES) {
             const Vector<Value, VALUES> vector = load_or_zeros<VALUES>(from + i, true);

@@ -45,7 +45,7 @@ struct WholePlanes {
         const int first_f = tile % TILES_ACROSS * TILE_COLUMNS, first_e = tile / TILES_ACROSS * TILE_ROWS;
         const int m = first_c * MULTIPLIER + plane;
         Strip<1> strip;
-        strip.load_taps(w, min(m, M - 1));
+        strip.load_taps(w + (size_t)min(m, M - 1) * TAPS);
         copy_async_wait_group<0>();
         __syncthreads();  // the planes are complete before any thread reads them
         const Value* const of_channel = planes + plane / MULTIPLIER * H * W;

@@ -374,6 +374,23 @@ def whole_networks() -> dict[str, list[float]]:
     }
 
 
+def of_channels(layer: int) -> float:
+    """Microseconds of depthwise-channels with one image."""
+    of_layer = {"workload": "depthwise", "rung": "depthwise-channels", "layer": layer, "N": 1}
+    (point,) = points("memory-bound/h200.jsonl", **of_layer)
+    return 1e3 * summarize(point["samples"]["kernel"]).median
+
+
+def memory_bound() -> dict[str, list[float]]:
+    wide = [of_channels(layer) for layer in range(20, 24)]
+    return {"time: # µs to # µs on layers 20 to 23 in fp32, # µs": [min(wide), max(wide), of_channels(19)]}
+
+
+def networks() -> dict[str, list[float]]:
+    wide = [of_channels(layer) for layer in range(20, 24)]
+    return {"depthwise layers of 7 x 7 take # µs to # µs each": [min(wide), max(wide)]}
+
+
 def accuracy() -> dict[str, list[float]]:
     return {"has a margin of #": [lines("h200-accuracy.jsonl", "accuracy")[0]["reference_margin"]]}
 
@@ -385,6 +402,8 @@ TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/alexnet-study.md": alexnet_study,
     "docs/precision.md": precision,
     "docs/frontier-small-batch.md": small_batch,
+    "docs/memory-bound.md": memory_bound,
+    "docs/networks.md": networks,
     "docs/whole-networks.md": whole_networks,
 }
 STUDY, RULE, GOAL, ARITHMETIC, LIMITS, TESTED = (
