@@ -3,8 +3,8 @@
 // Gives: STRIP_THREADS, STRIP_BLOCKS; convolve_channels.
 //
 // A thread computes TILE_ROWS x TILE_COLUMNS outputs of VECTOR filters; neighbouring threads have neighbouring filters,
-// so the same tap of a warp's filters lies in as many cache lines.  Of filters with many taps a block therefore copies
-// those of its threads into shared memory, one after the other.
+// so the same tap of a warp's filters lies in as many cache lines.  Where filters have many taps, and strips few rows to
+// use them for, a block therefore copies those of its threads into shared memory, one after the other.
 //
 // Needs: VECTOR, a constant of the rung; TILE_ROWS, TILE_COLUMNS (strip.cuh).
 #pragma once
@@ -37,7 +37,9 @@ __device__ __forceinline__ void convolve_channels(const Value* __restrict__ x,  
                                                   Value* __restrict__ y,           // [N][E][F][M]
                                                   const Value* __restrict__ bias)  // [M], or null
 {
-    constexpr bool SHARED = TAPS > FEW_TAPS && BLOCK_TAPS * int(sizeof(Value)) <= MOST_SHARED;
+    constexpr int MOST_ROWS = sizeof(Value) / 2;  // beyond which the copy takes longer than it saves, as predicted
+    constexpr bool SHARED =
+        TAPS > FEW_TAPS && TILE_ROWS <= MOST_ROWS && BLOCK_TAPS * int(sizeof(Value)) <= MOST_SHARED;
     using Bits = Word<sizeof(Value)>;
     __shared__ __align__(16) Bits filters[SHARED ? BLOCK_TAPS : 1];
     const int n = blockIdx.x / STRIP_BLOCKS, first = blockIdx.x % STRIP_BLOCKS * STRIP_THREADS;
