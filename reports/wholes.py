@@ -15,7 +15,7 @@ from alexconv.reports.measurements import card_of
 TYPE = "network"  # of the records
 SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
 ONE, MANY = 1, 128  # images
-USUAL = "dependent"  # the default of ``--schedule``
+USUAL = "dependent"  # the fastest schedule with a kernel for each stage
 PEERS = "torch-", "cudnn-"  # what peers' names begin with
 
 # Each made before its schedule was first measured, for an H100: the schedule that it is compared with, microseconds of

@@ -52,7 +52,10 @@ __device__ __forceinline__ void convolve_channels(const Value* __restrict__ x,  
     const int m = index % (M / VECTOR) * VECTOR, first_f = index / (M / VECTOR) % TILES_ACROSS * TILE_COLUMNS;
     const int first_e = index / (M / VECTOR * TILES_ACROSS) * TILE_ROWS;
     Strip<VECTOR> strip;
-    strip.load_taps(SHARED ? reinterpret_cast<const Value*>(filters) + threadIdx.x * THREAD_TAPS : w + (size_t)m * TAPS);
+    if constexpr (SHARED)
+        strip.load_taps(reinterpret_cast<const Value*>(filters) + threadIdx.x * THREAD_TAPS);
+    else
+        strip.load_taps(w + (size_t)m * TAPS);
     x += (size_t)n * H * W * C + m / MULTIPLIER;
 #pragma unroll
     for (int j = 0; j < WINDOW_ROWS; ++j) {

@@ -59,7 +59,8 @@ struct Tiling {
     static_assert(!POOLS || WIDTH * HEIGHT <= TILE_PIXELS, "a tile has all pixels that it pools");
     // Of the rectangle of output pixels in which a tile lies.
     static constexpr int FULL_ROWS = quotient_up(TILE_PIXELS - 1, OF.F) + 1;
-    static constexpr int OUT_COLUMNS = POOLS ? WIDTH : OF.F, OUT_ROWS = POOLS ? HEIGHT : FULL_ROWS < OF.E ? FULL_ROWS : OF.E;
+    static constexpr int OUT_COLUMNS = POOLS ? WIDTH : OF.F;
+    static constexpr int OUT_ROWS = POOLS ? HEIGHT : FULL_ROWS < OF.E ? FULL_ROWS : OF.E;
 
     // A tile's first filter; its first pooled pixel, and the first output pixel under it.
     int filter, pixel_tile;
@@ -87,7 +88,7 @@ struct Tiling {
         return make_int2((p < last ? p : last) / OF.F, (p < last ? p : last) % OF.F);
     }
 
-    // Row and column of the tile's pixel n in the output plane; beyond it for none.
+    // Row and column of pixel n of a tile that does not pool, in the output plane; beyond it for none.
     __device__ __forceinline__ int2 pixel(int n) const
     {
         const int p = pixel_tile * TILE_PIXELS + n;

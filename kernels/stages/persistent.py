@@ -181,7 +181,10 @@ def packings(layers: Sequence[Layer], blocks: int) -> list[Packing]:
 
 
 def segments(packed: Sequence[Packing], blocks: int) -> list[list[tuple[int, int]]]:
-    """What each block multiplies, in order: where its tiles' filters begin and end, in vectors of 16 bytes."""
+    """What each block multiplies, in order: where its tiles' filters begin and end, in vectors of 16 bytes.
+
+    Lists are as long for every block: after its last tile come segments from NONE on, two at least.
+    """
     of_blocks: list[list[tuple[int, int]]] = [[] for _ in range(blocks)]
     for stage in packed:
         if stage.layer.few_channels:
@@ -201,7 +204,7 @@ def _macros(packed: Sequence[Packing], blocks: int) -> dict[str, int]:
     for number in range(MOST):
         of_stage = _stage_macros(packed[number] if number < len(packed) else None)
         sizes |= {f"STAGE{number}_{name}": value for name, value in of_stage.items()}
-    sizes["SEGMENTS"] = max(map(len, segments(packed, blocks)))
+    sizes["SEGMENTS"] = len(segments(packed, blocks)[0])
     return sizes | {"WORK_BYTES": max(work_bytes(stage.layer, stage.tile) for stage in packed)}
 
 

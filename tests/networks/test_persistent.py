@@ -16,7 +16,7 @@ from alexconv.kernels.problem import H200
 from alexconv.networks.checks import checked_stages
 from alexconv.networks.measuring import opened
 from alexconv.networks.plan import NetworkPoint, plan_network
-from alexconv.networks.schedules import SCHEDULES
+from alexconv.networks.schedules import SCHEDULES, fastest
 from alexconv.networks.tables import NETWORKS
 from alexconv.planning.planner import DoesNotFit
 
@@ -123,3 +123,17 @@ def test_what_does_not_fit_is_one_line(name, N, precision, changes, message):
     executor, network = HostExecutor(device=replace(H200, **changes)), NETWORKS[name]
     with pytest.raises(DoesNotFit, match=message):
         plan_network(executor, NetworkPoint(network, N, precision, PERSISTENT), (None,) * len(network.stages))
+
+
+@pytest.mark.parametrize(
+    "name, N, precision, changes, expected",
+    [
+        ("alexnet-torchvision", 1, "fp16", {}, "persistent"),
+        ("alexnet-torchvision", 2, "fp16", {}, "dependent"),
+        ("alexnet-torchvision", 1, "tf32", {}, "dependent"),
+        ("alexnet-2012", 1, "fp16", {}, "dependent"),
+        ("alexnet-torchvision", 1, "fp16", {"capability": (8, 0)}, "dependent"),
+    ],
+)
+def test_one_kernel_is_the_schedule_where_it_takes_the_network(name, N, precision, changes, expected):
+    assert fastest(NETWORKS[name].stages, N, precision, replace(H200, **changes)).name == expected
