@@ -83,7 +83,7 @@ class Baseline:
 
 
 def serial_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_stderr) -> Baseline:
-    """Time of the seven-loop C++ convolution, one thread.
+    """Time of the seven-loop C++ convolution, one thread, without bias and activation.
 
     Raises MissingTool without a C++ compiler, CompileError when it fails, and AlexconvError for a wrong output.
     """
@@ -94,7 +94,7 @@ def serial_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_st
 
 
 def blas_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_stderr) -> Baseline:
-    """Time of the unrolled convolution in float32 with BLAS on all cores.
+    """Time of the unrolled convolution in float32 with BLAS on all cores, without bias and activation.
 
     Raises AlexconvError for a wrong output.
     """
@@ -105,7 +105,7 @@ def blas_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_stde
 
 def _conditions(name: str, tool: str, source: Path, workload: str, layer: int, conv: Conv) -> Conditions:
     digest = sha256(source.read_bytes()).hexdigest()
-    return Conditions(name, machine_name(), cpu_model(), tool, digest, workload, layer, conv)
+    return Conditions(name, machine_name(), cpu_model(), tool, digest, workload, layer, conv.forward_alone())
 
 
 def _cached(conditions: Conditions, prepare: Callable[[], Convolution], enough_macs: int, say: Say) -> Baseline:

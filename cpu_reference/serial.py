@@ -21,9 +21,10 @@ Convolution = Callable[[Conv, NDArray[np.float32], NDArray[np.float32]], NDArray
 
 
 def compile_serial(cxx: str) -> Convolution:
-    """``serial.cpp`` compiled by ``cxx``: a function of a Conv, x ``[N][C][H][W]`` and w ``[M][C][R][S]``.
+    """``serial.cpp`` compiled by ``cxx``: a function of a Conv, x ``[N][C][H][W]`` and w ``[M][C / groups][R][S]``.
 
-    Raises CompileError when the compiler fails, and MachineFault.
+    It raises ValueError for other than convolutions alone, in the forward direction, and for other arrays.  Raises
+    CompileError when the compiler fails, and MachineFault.
     """
     with TemporaryDirectory() as folder:
         binary = Path(folder) / "serial.so"
@@ -33,18 +34,19 @@ def compile_serial(cxx: str) -> Convolution:
         except OSError as error:
             raise CompileError(f"{cxx} reported no error, but {SOURCE.name} cannot be loaded: {error}") from None
     array = ndpointer(c_float, flags="C_CONTIGUOUS")
-    entry.argtypes = [array] * 3 + [c_size_t] * 10
+    entry.argtypes = [array] * 3 + [c_size_t] * 14
     entry.restype = None
 
     def convolve(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float32]:
         N = len(x)
         if x.shape != conv.x_shape(N) or w.shape != conv.w_shape():
             raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
-        if beyond := set(conv.features) - {"padding"}:
-            raise ValueError(f"the serial convolution does not support {', '.join(sorted(beyond))}: {conv}")
+        if conv != conv.forward_alone():
+            raise ValueError(f"the serial convolution computes no bias, activation or gradient: {conv}")
         x, conv = np.ascontiguousarray(with_border(conv, x)), conv.with_border()
         y = np.empty(conv.y_shape(N), np.float32)
-        entry(x, w, y, N, conv.C, conv.H, conv.W, conv.M, conv.R, conv.S, conv.U, conv.E, conv.F)
+        sizes = conv.C, conv.H, conv.W, conv.M, conv.R, conv.S, *conv.strides, *conv.dilation, conv.groups
+        entry(x, w, y, N, *sizes, conv.E, conv.F)
         return y
 
     return convolve

@@ -29,10 +29,11 @@ from alexconv.cpu_reference.serial import compile_serial
 from alexconv.errors import AlexconvError, CompileError, MissingTool, UsageError
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.planning.points import parse_batches, parse_layers, workload_named
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import DGRAD, WGRAD, WORKLOADS, Conv
 
 ALEXNET = WORKLOADS["alexnet"]
 SMALL = Conv(C=3, H=9, W=11, M=4, R=3, S=2, U=2)
+GENERAL = Conv(6, 9, 11, 4, 3, 2, 2, top=1, right=2, V=1, dilation_rows=2, dilation_columns=3, groups=2)
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.float32]]
 
@@ -204,7 +205,7 @@ def test_norms_of_an_image_do_not_depend_on_those_beside_it(monkeypatch, groups:
         np.testing.assert_array_equal(patch_norms(conv, x, reach), alone)
 
 
-@pytest.mark.parametrize("conv", [SMALL, Conv(C=1, H=5, W=7, M=2, R=5, S=1), ALEXNET.layer(5)])
+@pytest.mark.parametrize("conv", [SMALL, Conv(C=1, H=5, W=7, M=2, R=5, S=1), ALEXNET.layer(5), GENERAL])
 def test_serial_convolution_is_the_reference_within_rounding(conv: Conv) -> None:
     x, w = arrays(conv, 1)
     y = compile_serial(find_cxx())(conv, x, w)
@@ -219,6 +220,22 @@ def test_serial_convolution_refuses_arrays_that_do_not_fit() -> None:
     x, w = arrays(SMALL, 2)
     with pytest.raises(ValueError, match="do not fit"):
         compile_serial(find_cxx())(SMALL, x, w[:, :-1])
+
+
+def test_serial_convolution_refuses_what_it_does_not_compute() -> None:
+    with_bias = replace(SMALL, bias=True)
+    x, w = arrays(with_bias, 2)
+    with pytest.raises(ValueError, match="no bias, activation or gradient"):
+        compile_serial(find_cxx())(with_bias, x, w)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("time", [serial_time, blas_time])
+@pytest.mark.parametrize(
+    "conv", [GENERAL, replace(GENERAL, bias=True, relu=True), SMALL.toward(DGRAD), SMALL.toward(WGRAD)]
+)
+def test_every_layer_has_baselines(time: type, conv: Conv) -> None:
+    assert time("test", 1, conv).conditions.conv == conv.forward_alone()
 
 
 @pytest.mark.usefixtures("cache")
