@@ -1,10 +1,13 @@
 """Generated parts of hand-written pages, between markers, and generated folders."""
 
+import re
 from collections.abc import Container, Mapping
 from pathlib import Path
 
 from alexconv.errors import UsageError
 from alexconv.reports.style import texts
+
+BEGINS = r"<!-- ([\w-]+): begin -->"
 
 
 def markers(name: str) -> tuple[str, str]:
@@ -13,7 +16,9 @@ def markers(name: str) -> tuple[str, str]:
 
 
 def updated(text: str, parts: Mapping[str, str]) -> str:
-    """The text with each part between the markers of its name; raises UsageError when they are missing."""
+    """The text with each part between the markers of its name; raises UsageError for either without the other."""
+    if left := set(re.findall(BEGINS, text)) - set(parts):
+        raise UsageError(f"the page has markers of {', '.join(sorted(left))}, which its record files do not give")
     for name, content in parts.items():
         begin, end = markers(name)
         before, opening, rest = text.partition(begin)

@@ -33,6 +33,7 @@ NARROW = 2.2  # the same for runs of that many taps of the fewest channels: a ro
 UNEVEN = 2.5  # the same for a single warpgroup whose stages differ in steps: it waits between them
 BLOCKED = 1.5  # how much longer it takes to write planes of squares ...
 UNALIGNED, EVEN_SIDES = 18.0, (2, 4, 8, 16)  # ... from floats, of another side than these
+FEWEST_PIXELS = 28  # of a plane: a block that writes a smaller one takes as long
 BETWEEN = 1.05  # positions of a plane over outputs: some lie between rows
 ANOTHER = TILE / 8  # microseconds of each tile of a block but the first
 FAINT = 110.0  # microseconds of the launch for full range, where floats have no more channels than operands have terms
@@ -111,7 +112,8 @@ def tiled(
     def passes(p: Problem) -> float:
         of = side(p.conv, gathers)
         squares = 1.0 if of == 1 else UNALIGNED if value == FLOAT and of not in EVEN_SIDES else BLOCKED
-        return inputs(p) * (value + 2 * terms) * squares if prepares else 0.0
+        small = max(1.0, FEWEST_PIXELS / (p.conv.H * p.conv.W))
+        return inputs(p) * (value + 2 * terms) * squares * small if prepares else 0.0
 
     return Time(busy, values(2 * terms, value), passes, tiles=TILE_SIZES)
 

@@ -8,7 +8,7 @@ from report_records import published_report
 
 from alexconv.errors import UsageError
 from alexconv.reports import build
-from alexconv.reports.generated import markers, updated
+from alexconv.reports.generated import BEGINS, markers, updated
 from alexconv.reports.site import Report
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -24,7 +24,7 @@ def test_the_pages_are_what_the_records_say(
 def test_every_part_between_markers_is_generated() -> None:
     files = (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("results/*/README.md"))
     pages = {str(page.relative_to(ROOT)): page.read_text() for page in files}
-    marked = {page for page, text in pages.items() if re.search("<!-- [\\w-]+: begin -->", text)}
+    marked = {page for page, text in pages.items() if re.search(BEGINS, text)}
     assert marked == {*build.PAGES, "docs/architecture.md"}  # whose table is that of a test
 
 
@@ -58,7 +58,9 @@ def test_parts_stand_between_their_markers() -> None:
     text = updated(page, {"two": "2 ms", "one": "1 ms"})
     assert text == page.replace("old", "1 ms", 1).replace("old", "2 ms")
     with pytest.raises(UsageError, match="has no markers <!-- three: begin -->"):
-        updated(page, {"three": ""})
+        updated(page, {"one": "", "two": "", "three": ""})
+    with pytest.raises(UsageError, match="has markers of two, which its record files do not give"):
+        updated(page, {"one": ""})
 
 
 def test_a_missing_record_file_is_one_line(tmp_path: Path) -> None:

@@ -220,8 +220,22 @@ def small_batch() -> dict[str, list[float]]:
         alone, clustered = (1e3 * summarize(samples["kernel"]).median for samples in pair if samples)
         return alone - clustered
 
+    def graph(precision: str, clusters: bool) -> float:  # the fastest with clusters, the last without
+        recorded = lines("clusters/together/h200.jsonl", "point")
+        of_kind = [
+            1e3 * summarize(point["samples"]["kernel"]).median
+            for point in recorded
+            if point["point"]["precision"] == precision
+            and clusters == any(layer["constants"].get("CLUSTER") == 2 for layer in point["layers"])
+        ]
+        return min(of_kind) if clusters else of_kind[-1]
+
+    classes = "fp32", "tf32", "fp16"
     return {
         "Clusters of two gain # µs and # µs": [gained(3), gained(4)],
+        "take # µs, # µs and # µs, where those without took # µs, # µs and # µs": [
+            graph(precision, clusters) for clusters in (True, False) for precision in classes
+        ],
         "`mma-split` # to #, where": errors("mma-split"),
         "(`direct-register`) has # to #;": errors("direct-register"),
         "`mma-tf32` and `mma-scaled` # to #;": errors("mma-tf32", "mma-scaled"),
@@ -383,12 +397,10 @@ def of_channels(layer: int) -> float:
 
 def memory_bound() -> dict[str, list[float]]:
     wide = [of_channels(layer) for layer in range(20, 24)]
-    return {"time: # µs to # µs on layers 20 to 23 in fp32, # µs": [min(wide), max(wide), of_channels(19)]}
-
-
-def networks() -> dict[str, list[float]]:
-    wide = [of_channels(layer) for layer in range(20, 24)]
-    return {"depthwise layers of 7 x 7 take # µs to # µs each": [min(wide), max(wide)]}
+    return {
+        "the other: # µs to # µs on layers 20 to 23": [min(wide), max(wide)],
+        "and # µs on layer 19": [of_channels(19)],
+    }
 
 
 def accuracy() -> dict[str, list[float]]:
@@ -403,7 +415,6 @@ TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/precision.md": precision,
     "docs/frontier-small-batch.md": small_batch,
     "docs/memory-bound.md": memory_bound,
-    "docs/networks.md": networks,
     "docs/whole-networks.md": whole_networks,
 }
 STUDY, RULE, GOAL, ARITHMETIC, LIMITS, TESTED = (
