@@ -6,7 +6,6 @@ filters with as many groups as channels, a linear layer as one of a single pixel
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import ceil
 from types import MappingProxyType
 
@@ -32,24 +31,9 @@ def chunk_of(itemsize: int) -> Callable[[Problem], int]:
 
 
 def parts_grid(itemsize: int) -> Callable[[Problem], Dims]:
-    """A thread for each chunk of channels of an output pixel, or of a strip of TILE_ROWS."""
+    """A thread for each chunk of channels of an output pixel."""
     chunk = VECTOR_BYTES // itemsize
-
-    def grid(p: Problem) -> Dims:
-        strips = ceil(p.conv.E / p.constants.get("TILE_ROWS", 1))
-        return ceil(p.N * strips * p.conv.F * ceil(p.conv.C / chunk) / THREADS), 1, 1
-
-    return grid
-
-
-def tile_rows(itemsize: int, layout: str) -> Constant:
-    """Outputs of a pooling's thread: with channels innermost several, if each multiprocessor still has a block."""
-
-    def usual(p: Problem) -> int:
-        blocks, _, _ = parts_grid(itemsize)(replace(p, constants={}))
-        return 3 if layout == "nhwc" and blocks >= p.device.multiprocessors else 1
-
-    return Constant("TILE_ROWS", "outputs of a thread, below each other", usual, choices=(1, 2, 3, 4))
+    return lambda p: (ceil(p.N * p.conv.E * p.conv.F * ceil(p.conv.C / chunk) / THREADS), 1, 1)
 
 
 def outputs_grid(itemsize: int) -> Callable[[Problem], Dims]:
@@ -121,12 +105,7 @@ def _rungs(precision: str, itemsize: int, layout: str, suffix: str) -> dict[str,
             "normalize",
             constants=NORMALIZING,
         ),
-        planes(
-            "max-pool",
-            "a thread for the channels of a vector at some output pixels below each other",
-            "max_pool",
-            constants=(tile_rows(itemsize, layout),),
-        ),
+        planes("max-pool", "a thread for the channels of a vector at an output pixel", "max_pool"),
         rung(
             "linear",
             "a warp or several for each filter, weights loaded ahead: as fast as memory for few images",

@@ -25,9 +25,6 @@ N = 3
 PLANES = ((13, 7, 9), (16, 6, 5))  # channels, rows, columns: chunks of channels that are whole, and one that is not
 
 
-STRIPS = [{"TILE_ROWS": rows} for rows in (1, 2, 3, 4)]  # of two and of three rows of outputs
-
-
 def stages_of(kind: str) -> Iterator[Stage]:
     """Odd shapes of a kind."""
     if kind == "linear":
@@ -65,21 +62,20 @@ TESTED = [rung for rung in STAGE_RUNGS if kind_of(rung) not in ELSEWHERE]
 def test_a_stage_on_odd_shapes(rung):
     host, exact = choose_executor("host"), kind_of(rung) in ("linear", "max-pool")
     for stage in stages_of(kind_of(rung)):
+        bound = BoundRung(rung, stage.shape, rung.resolve(stage.shape, stage.constants, N), H200)
+        assert bound.refusal() is None
         x, w, bias = inputs_of(stage)
         if isinstance(stage, MaxPooling):
             x[1, 2, 3, 3] = np.nan  # which every window that has it must pass on
+        y = run_once(host, x, w, Plan(bound, N, N, bound.device_bytes(N)), bias=bias)
         parameters = Parameters(w, bias)
         due = stage.reference(x, parameters)
-        for constants in STRIPS if isinstance(stage, MaxPooling) else [stage.constants]:
-            bound = BoundRung(rung, stage.shape, rung.resolve(stage.shape, constants, N), H200)
-            assert bound.refusal() is None
-            y = run_once(host, x, w, Plan(bound, N, N, bound.device_bytes(N)), bias=bias)
-            if exact:
-                np.testing.assert_array_equal(y.astype(np.float32), due)
-            else:
-                error = np.abs(y.astype(np.float64) - due)
-                assert (error <= stage.bound(x, due, parameters, rung.precision, USUAL)).all()
-                assert error.any()
+        if exact:
+            np.testing.assert_array_equal(y.astype(np.float32), due)
+        else:
+            error = np.abs(y.astype(np.float64) - due)
+            assert (error <= stage.bound(x, due, parameters, rung.precision, USUAL)).all()
+            assert error.any()
 
 
 def test_normalization_is_what_the_paper_says():
@@ -120,13 +116,3 @@ def test_a_planted_race_is_found(bug, tmp_path):
     name, text, replacement = BUGS[bug]
     rung = next(rung for rung in STAGE_RUNGS if rung.name == name)
     assert hazards_of(planted(rung, text, replacement, tmp_path))
-
-
-def test_pooling_by_channels_takes_strips_where_each_multiprocessor_has_a_block():
-    pool = Conv(64, 55, 55, 64, 3, 3, 2, groups=64)
-
-    def rows(dtype: str, layout: str, images: int) -> int:
-        return STAGES[dtype, layout]["max-pool"].resolve(pool, {}, images, H200)["TILE_ROWS"]
-
-    assert [rows("float16", "nhwc", images) for images in (1, 5, 6, 128)] == [1, 1, 3, 3]
-    assert rows("float32", "nchw", 128) == 1
