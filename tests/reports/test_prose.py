@@ -343,7 +343,7 @@ def whole_networks() -> dict[str, list[float]]:
     def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
-    first, newest = "h200-networks-whole", "h200-4-networks-whole"
+    first, newest = "h200-networks-whole", "h200-5-networks-whole"
     begins = next(line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
 
     def ahead(slots: int) -> float:  # of a kernel that brought so many slots of each warp into the L2 cache
@@ -358,6 +358,23 @@ def whole_networks() -> dict[str, list[float]]:
         convolutions = [row for row in table if row["stage"].startswith("conv")]
         stalled, samples = (sum(int(row[name]) for row in convolutions) for name in (f"stall_{reason}", "samples"))
         return 100 * stalled / samples
+
+    def stage_us(name: str, stage: str) -> float:  # with 128 images in fp16
+        wanted = {"network": "alexnet-torchvision", "precision": "fp16", "N": 128, "rungs": "auto"}
+        (record,) = (
+            line
+            for line in lines(name, "network")
+            if {**wanted, "schedule": "dependent"}.items() <= line["axes"].items()
+        )
+        return next(
+            1e3 * summarize(each["samples"]["kernel"]).median for each in record["stages"] if each["stage"] == stage
+        )
+
+    pools = [stage_us(f"{newest}.jsonl", f"pool{number}") for number in (1, 2, 5)]
+    strips = [stage_us("pooling/h200-strips.jsonl", f"pool{number}") for number in (1, 2)]
+
+    def of_class(name: str, precision: str, N: int) -> float:
+        return us(name, precision=precision, schedule="dependent", N=N)
 
     slot = 132 * 16 * 2048 / 1e6  # MB: each multiprocessor's 16 warps have one
     return {
@@ -379,6 +396,18 @@ def whole_networks() -> dict[str, list[float]]:
         ],
         "took # µs, with 17 MB ahead # µs, with 26 MB # µs, with 52 MB # µs": [ahead(slots) for slots in (0, 4, 6, 12)],
         "with # MB ahead": [4 * slot],
+        "took # µs for 128 images and # µs for 1024, and takes # µs and # µs": [
+            of_class(first, "fp32", 128),
+            of_class(first, "fp32", 1024),
+            of_class(newest, "fp32", 128),
+            of_class(newest, "fp32", 1024),
+        ],
+        "in tf32 it took # µs for 1024 and takes # µs": [
+            of_class(name, "tf32", 1024) for name in ("h200-2-networks-whole", newest)
+        ],
+        "the three poolings take # µs of the # µs in fp16": [sum(pools), us(newest, schedule="dependent", N=128)],
+        "gained # µs and # µs, as far as two cards": [pools[0] - strips[0], pools[1] - strips[1]],
+        "of the # µs in tf32": [of_class(newest, "tf32", 128)],
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
         "these launches took # µs here, and # µs and # µs on hosts": [
