@@ -64,7 +64,7 @@ CALLED = (
     *("ms", "predicted", "counter", "error", "faster", "rate", "roof", "memory_rate", "shared_rate", "results"),
     *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size"),
     *("gradients", "gradient_faster", "gradient_card"),
-    *("schedules", "schedules_card"),
+    *("schedules", "schedules_card", "schedule_us"),
     *("excerpt", "printed", "printed_ms", "counted", "solution"),
 )
 FFT = re.compile(r"fft2d_r2c_(\d+)x\1")  # cuDNN's transform of real planes, with the size of its tiles
@@ -295,13 +295,21 @@ class Sources:
     def schedules(self, *names: str) -> str:
         """A table of schedules, each against the one before it, for one image."""
         lines = ["| schedule | predicted, µs | measured, µs | gain |", "|---|---:|---:|---|"]
-        networks, _ = wholes.networks_in([self._results / WHOLE])
-        timed = wholes.schedules_of(networks, wholes.ONE)
+        timed = self._timed_schedules
         for before, name in zip((None, *names), names, strict=False):
             gain = faster(timed[before].latency / timed[name].latency) if before else "–"
             cells = f"`{name}`", f"{timed[name].predicted:.0f}", figures(timed[name].latency), gain
             lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines)
+
+    @cached_property
+    def _timed_schedules(self) -> dict[str, wholes.Timed]:
+        networks, _ = wholes.networks_in([self._results / WHOLE])
+        return wholes.schedules_of(networks, wholes.ONE)
+
+    def schedule_us(self, name: str) -> str:
+        """Microseconds of a schedule's kernels for one image."""
+        return f"{self._timed_schedules[name].kernels:.0f}"
 
     def schedules_card(self) -> str:
         """The GPU of these records."""

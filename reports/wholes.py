@@ -76,16 +76,17 @@ def of(records: Sequence[Record], N: int) -> list[Record]:
 
 
 class Timed(NamedTuple):
-    """Latencies of a schedule in microseconds."""
+    """A schedule's predicted latency, its latency and its kernels' time, in microseconds."""
 
     predicted: float
     latency: float
+    kernels: float
 
 
 def schedules_of(records: Sequence[Record], N: int) -> dict[str, Timed]:
     """The schedules that were timed for N images, by name."""
     return {
-        record["axes"]["schedule"]: Timed(PREDICTED[record["axes"]["schedule"]][1], us(record, "latency"))
+        (name := record["axes"]["schedule"]): Timed(PREDICTED[name][1], us(record, "latency"), us(record))
         for record in of(records, N)
     }
 
