@@ -150,7 +150,7 @@ def points_to_tune(
 def tune(options: argparse.Namespace, ladder: Ladder, executor: Executor, command: str) -> list[Search]:
     """Searches what the options ask for; raises as ``search_constants`` does, and UsageError."""
     point_axes = points_to_tune(options, ladder, executor.device)
-    promising = prunes(executor.device) if options.predict else list
+    promising = prunes(executor.device) if options.predict else None
     return search_constants(
         executor, point_axes, options.trials, settings(options), session(options, command), promising
     )

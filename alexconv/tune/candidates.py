@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from alexconv.errors import LaunchError, MissingTool, UsageError
@@ -64,11 +65,11 @@ def search_constants(
     trials: int,
     settings: Settings,
     session: Session,
-    promising: Callable[[list[Point]], list[Point]] = list,
+    promising: Callable[[list[Point]], list[Point]] | None = None,
 ) -> list[Search]:
     """Searches the space of each point, records every candidate and keeps the best for ``run --tuned``.
 
-    ``promising`` selects the candidates of a space that may be run, always with the first.
+    ``promising`` selects the candidates of a space that may be run, always with the first; without it all may.
 
     Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
     Ends the process when one takes longer than the time limit.
@@ -76,18 +77,25 @@ def search_constants(
     require_times(executor)
     import_optuna()
     runner = Runner(executor, [point for point, _ in point_axes], settings)
-    spaces = [promising(candidates(default, space)) for default, space in point_axes]
+    spaces = [some_of(candidates(default, space), trials, promising) for default, space in point_axes]
     whole = [point for points in spaces if len(points) <= trials + 1 for point in points]
     most = sum(min(len(points), trials + 1) + RUN_AGAIN for points in spaces)
     searches = []
     with recording(runner, session, whole, most) as run:
         for (default, space), points in zip(point_axes, spaces, strict=True):
-            among = {identity(point.axes()) for point in points}
+            among = {identity(point.axes()) for point in points} if promising else None
             space_search = search(default, space, trials, run, settings.seed, among)
             searches.append(space_search)
             if space_search.best:
                 cache.keep(executor, default.entry, default.conv, default.N, space_search.best, print_to_stderr)
     return searches
+
+
+def some_of(
+    points: Iterable[Point], trials: int, promising: Callable[[list[Point]], list[Point]] | None
+) -> list[Point]:
+    """The promising candidates, or as many as tell whether all can be tried: large spaces take seconds to list."""
+    return promising(list(points)) if promising else list(islice(points, trials + 2))
 
 
 def compare_rungs(

@@ -1,8 +1,8 @@
 """The search for a rung's fastest constants: which values to try, and in what order."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from math import ceil, prod
 from typing import Any, Protocol
 
@@ -124,15 +124,19 @@ def candidate(default: Point, chosen: Mapping[str, int]) -> Point | None:
     return None if refused else replace(default, constants=constants)
 
 
-def candidates(default: Point, space: Axes) -> list[Point]:
-    """The default and every other point of the space that the rung takes, each once."""
-    chosen = (dict(zip(space, values, strict=True)) for values in product(*space.values()))
-    others = filter(None, (candidate(default, constants) for constants in chosen))
-    return list({tuple(sorted(point.constants.items())): point for point in (default, *others)}.values())
+def candidates(default: Point, space: Axes) -> Iterator[Point]:
+    """The default and every other point of the space that the rung takes, each once, found as they are asked for."""
+    yield default
+    known = {frozenset(default.constants.items())}
+    for values in product(*space.values()):
+        point = candidate(default, dict(zip(space, values, strict=True)))
+        if point and (constants := frozenset(point.constants.items())) not in known:
+            known.add(constants)
+            yield point
 
 
 def search(
-    default: Point, space: Axes, trials: int, run: Run, seed: int = 0, among: Container[str] | None = None
+    default: Point, space: Axes, trials: int, run: Run, seed: int = 0, among: Collection[str] | None = None
 ) -> Search:
     """Runs the default and at most ``trials`` others: all there are, or those from which the sampler expects most.
 
@@ -162,8 +166,8 @@ def search(
         if len(records) > trials:
             study.stop()
 
-    names = (identity(point.axes()) for point in candidates(default, space))
-    if sum(among is None or name in among for name in names) <= trials + 1:
+    few = islice(candidates(default, space) if among is None else among, trials + 2)
+    if sum(1 for _ in few) <= trials + 1:
         sampler, suggestions = optuna.samplers.GridSampler(space, seed), prod(map(len, space.values()))
     else:
         sampler, suggestions = optuna.samplers.TPESampler(seed=seed, multivariate=True), SUGGESTIONS * trials

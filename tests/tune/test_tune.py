@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from io import StringIO
+from itertools import repeat
 from math import nan, prod
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from alexconv.tune import auto
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import tables as tuning_tables
 from alexconv.tune.cache import Tuned
+from alexconv.tune.candidates import some_of
 from alexconv.tune.measured import Request
 from alexconv.tune.search import Search, axes, candidates
 
@@ -116,11 +118,17 @@ def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
     assert all(point.constants[name] in values for name, values in space.items())
     if prod(map(len, space.values())) > MOST_CANDIDATES:
         space = {name: values[:: 2 if len(values) > 2 else 1] for name, values in space.items()}
-    points = candidates(point, space)
+    points = list(candidates(point, space))
     assert points[0] == point
     refused = RUNGS[rung].refuses(Problem(point.conv, point.N, point.constants)) is not None
     assert len({tuple(p.constants.items()) for p in points}) == len(points) > (0 if refused else 1)
     assert [p for p in points[1:] if RUNGS[rung].refuses(Problem(p.conv, p.N, p.constants))] == []
+
+
+def test_a_large_space_is_not_listed():
+    point = default_point("direct")
+    assert len(some_of(repeat(point), 3, None)) == 5  # one more than can be tried: the default and three others
+    assert some_of(iter([point] * 9), 3, lambda points: points[:7]) == [point] * 7
 
 
 def test_values_without_choices_follow_from_the_shape_and_the_batch():
