@@ -5,7 +5,7 @@ Times are kept in the user's cache, keyed by everything they depend on, so that 
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from math import ceil, isfinite, sqrt
@@ -34,6 +34,7 @@ _REPEATS, _FEWEST, _APART = 5, 3, 0.01  # samples; as few if their relative spre
 _SERIAL_MACS = 100_000_000
 _BLAS_MACS = 4_000_000_000
 _MOST_IMAGES = 128
+_MOST_MACS = 4_000_000_000  # of a sample: where an image has more, some of its filters are timed
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
 _LAMBDA = 6  # the bound fails with a probability of about 2 exp(-lambda**2 / 2) per output
 
@@ -54,22 +55,29 @@ class Conditions:
 
 @dataclass(frozen=True)
 class BatchTime:
-    """Time of a batch in ms; ``scaled_from`` is the number of images timed when it is not the batch's own."""
+    """Time of a batch in ms; ``scaled_from`` is the number of images timed when it is not the batch's own.
+
+    It is less than one where some filters of an image were timed.
+    """
 
     ms: float
-    scaled_from: int | None
+    scaled_from: float | None
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """How long a CPU takes for a layer: samples in ms, each for a batch of ``images_timed``."""
+    """How long a CPU takes for a layer: samples in ms, each for ``images_timed``, a part of one in a large layer."""
 
     conditions: Conditions
-    images_timed: int
+    images_timed: float
     samples_ms: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if self.images_timed < 1 or not self.samples_ms or not all(isfinite(ms) and ms > 0 for ms in self.samples_ms):
+        if (
+            not self.images_timed > 0
+            or not self.samples_ms
+            or not all(isfinite(ms) and ms > 0 for ms in self.samples_ms)
+        ):
             raise ValueError(f"no times: {self.samples_ms} ms for {self.images_timed} images")
 
     @property
@@ -120,8 +128,10 @@ def _cached(conditions: Conditions, prepare: Callable[[], Convolution], enough_m
         except (ValueError, TypeError, KeyError) as damage:
             say(f"baseline file {path} is damaged ({damage}); timing again")
             remove(path)
-        images = min(ceil(enough_macs / conditions.conv.macs(1)), _MOST_IMAGES)
-        baseline = Baseline(conditions, images, _measure(prepare(), conditions, images))
+        conv, timed = conditions.conv, some_filters(conditions.conv)
+        images = min(ceil(enough_macs / timed.macs(1)), _MOST_IMAGES)
+        samples = _measure(prepare(), conditions, timed, images)
+        baseline = Baseline(conditions, images if timed == conv else images * timed.M / conv.M, samples)
         write_json(path, asdict(baseline))
         return baseline
 
@@ -136,9 +146,15 @@ def _load(path: Path, conditions: Conditions) -> Baseline | None:
     return Baseline(conditions, record["images_timed"], tuple(record["samples_ms"]))
 
 
-def _measure(convolution: Convolution, conditions: Conditions, images: int) -> tuple[float, ...]:
-    """Samples in ms of a convolution that was first checked against the reference."""
-    conv = conditions.conv
+def some_filters(conv: Conv) -> Conv:
+    """The layer with as many of each group's filters as an image may have for _MOST_MACS, at least one."""
+    filters = conv.M // conv.groups
+    fewer = min(filters, max(1, int(filters * _MOST_MACS / conv.macs(1))))
+    return replace(conv, M=fewer * conv.groups)
+
+
+def _measure(convolution: Convolution, conditions: Conditions, conv: Conv, images: int) -> tuple[float, ...]:
+    """Samples in ms of a convolution of the conditions' layer, or of some of its filters, first checked."""
     x = data.images(conditions.workload, conditions.layer, conv, 0, images)
     w = data.filters(conditions.workload, conditions.layer, conv)
     if not within_float32_rounding(conv, x, w, convolution(conv, x, w)):

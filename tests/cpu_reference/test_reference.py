@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from statistics import median
 from subprocess import CompletedProcess
 
 import numpy as np
@@ -251,6 +252,18 @@ def test_baselines_are_measured_once_and_say_when_they_are_scaled(time: type, mo
     assert other.ms == pytest.approx(3 * same.ms)
 
 
+@pytest.mark.usefixtures("cache")
+def test_of_a_large_layer_some_filters_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline, "_MOST_MACS", SMALL.macs(1) * 0.6)
+    monkeypatch.setattr(baseline, "_SERIAL_MACS", 1)
+    assert baseline.some_filters(SMALL) == replace(SMALL, M=2)
+    assert baseline.some_filters(GENERAL) == replace(GENERAL, M=2), "one of each group, where fewer would be none"
+    some = serial_time("test", 1, SMALL)
+    assert some.images_timed == 0.5
+    assert some.for_batch(3).ms == pytest.approx(6 * median(some.samples_ms))
+    assert some.for_batch(1).scaled_from == 0.5
+
+
 @pytest.mark.parametrize(("times", "taken"), [((4.0, 4.02, 4.01, 9.0, 9.0), 3), ((4.0, 4.02, 5.0, 4.0, 4.0, 4.0), 5)])
 def test_a_baseline_stops_when_its_first_samples_agree(
     times: tuple[float, ...], taken: int, monkeypatch: pytest.MonkeyPatch
@@ -258,7 +271,7 @@ def test_a_baseline_stops_when_its_first_samples_agree(
     now = iter([moment for ms in accumulate(times, initial=0.0) for moment in (ms / 1e3, ms / 1e3)][1:])
     monkeypatch.setattr(baseline, "perf_counter", lambda: next(now))
     conditions = Conditions("serial C++", "machine", "cpu", "tool", "source", "test", 1, SMALL)
-    assert baseline._measure(reference, conditions, 2) == pytest.approx(times[:taken])
+    assert baseline._measure(reference, conditions, SMALL, 2) == pytest.approx(times[:taken])
 
 
 def test_a_baseline_is_the_median_sample() -> None:
