@@ -102,8 +102,14 @@ def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
 
 
 def axes(point: Point, names: Sequence[str] | None, chosen: Mapping[str, Sequence[int]]) -> Axes:
-    """The values to try for the rung's constants in ``names`` (None: for all) and those with ``chosen`` values."""
+    """The values to try for the rung's constants in ``names`` (None: for all) and those with ``chosen`` values.
+
+    Raises UsageError for a chosen value that a constant cannot have.
+    """
     rung = point.entry
+    for constant in rung.constants:
+        for value in chosen.get(constant.name, ()):
+            candidate(point, {constant.name: value})
     constants = rung.resolve(point.conv, {}, point.N, point.device)  # which the defaults of later ones see
     problem = Problem(point.conv, point.N, constants, point.device)
     return {

@@ -131,6 +131,12 @@ def test_a_large_space_is_not_listed():
     assert some_of(iter([point] * 9), 3, lambda points: points[:7]) == [point] * 7
 
 
+def test_a_value_that_a_constant_cannot_have_is_refused_before_anything_runs():
+    command = "--layers 3 --N 1 --rungs mma-half --trials 3 --set TILE_PIXELS=40,41"  # the last to be tried
+    with pytest.raises(UsageError, match="TILE_PIXELS"):
+        tune.points_to_tune(tune.parser().parse_args(command.split()))
+
+
 def test_values_without_choices_follow_from_the_shape_and_the_batch():
     assert axes(default_point("channels"), ["CHANNELS"], {}) == {"CHANNELS": (1, 2, 4, 8, 12)}
     assert axes(default_point("unroll-matmul", N=10), ["IMAGES_PER_PIECE"], {}) == {"IMAGES_PER_PIECE": (0, 2, 3, 5)}
