@@ -182,10 +182,6 @@ class Conv:
         """The convolution alone: no bias, activation or residual, and outputs that are a whole array."""
         return replace(self, bias=False, relu=False, ceiling=0, silu=False, gelu=False, residual=False, y_channels=0)
 
-    def forward_alone(self) -> "Conv":
-        """The convolution alone, in the forward direction."""
-        return replace(self.alone(), direction=FORWARD)
-
     @property
     def is_linear(self) -> bool:
         """Whether nothing is added to the sums or applied to them, so that outputs change their sign with inputs."""

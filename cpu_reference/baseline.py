@@ -27,7 +27,7 @@ from alexconv.files import locked, read_json, remove, write_json
 from alexconv.machine import blas_name, cores, cpu_model, machine_name
 from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import cache_dir
-from alexconv.shapes import Conv
+from alexconv.shapes import FORWARD, Conv
 
 _REPEATS, _FEWEST, _APART = 5, 3, 0.01  # samples; as few if their relative spread is no larger
 # Enough work for a sample of a tenth of a second or so: small layers are timed over many images.
@@ -73,10 +73,8 @@ class Baseline:
     samples_ms: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if (
-            not self.images_timed > 0
-            or not self.samples_ms
-            or not all(isfinite(ms) and ms > 0 for ms in self.samples_ms)
+        if not self.samples_ms or not all(
+            isfinite(time) and time > 0 for time in (self.images_timed, *self.samples_ms)
         ):
             raise ValueError(f"no times: {self.samples_ms} ms for {self.images_timed} images")
 
@@ -113,7 +111,7 @@ def blas_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_stde
 
 def _conditions(name: str, tool: str, source: Path, workload: str, layer: int, conv: Conv) -> Conditions:
     digest = sha256(source.read_bytes()).hexdigest()
-    return Conditions(name, machine_name(), cpu_model(), tool, digest, workload, layer, conv.forward_alone())
+    return Conditions(name, machine_name(), cpu_model(), tool, digest, workload, layer, conv.alone().toward(FORWARD))
 
 
 def _cached(conditions: Conditions, prepare: Callable[[], Convolution], enough_macs: int, say: Say) -> Baseline:

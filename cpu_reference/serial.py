@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from alexconv.compiling.toolchain import run_compiler
 from alexconv.cpu_reference.reference import with_border
 from alexconv.errors import CompileError
-from alexconv.shapes import Conv
+from alexconv.shapes import FORWARD, Conv
 
 SOURCE = Path(__file__).with_name("serial.cpp")
 FLAGS = ("-O2", "-shared", "-fPIC")
@@ -41,7 +41,7 @@ def compile_serial(cxx: str) -> Convolution:
         N = len(x)
         if x.shape != conv.x_shape(N) or w.shape != conv.w_shape():
             raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
-        if conv != conv.forward_alone():
+        if conv != conv.alone().toward(FORWARD):
             raise ValueError(f"the serial convolution computes no bias, activation or gradient: {conv}")
         x, conv = np.ascontiguousarray(with_border(conv, x)), conv.with_border()
         y = np.empty(conv.y_shape(N), np.float32)

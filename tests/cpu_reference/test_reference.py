@@ -30,7 +30,7 @@ from alexconv.cpu_reference.serial import compile_serial
 from alexconv.errors import AlexconvError, CompileError, MissingTool, UsageError
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.planning.points import parse_batches, parse_layers, workload_named
-from alexconv.shapes import DGRAD, WGRAD, WORKLOADS, Conv
+from alexconv.shapes import DGRAD, FORWARD, WGRAD, WORKLOADS, Conv
 
 ALEXNET = WORKLOADS["alexnet"]
 SMALL = Conv(C=3, H=9, W=11, M=4, R=3, S=2, U=2)
@@ -236,7 +236,7 @@ def test_serial_convolution_refuses_what_it_does_not_compute() -> None:
     "conv", [GENERAL, replace(GENERAL, bias=True, relu=True), SMALL.toward(DGRAD), SMALL.toward(WGRAD)]
 )
 def test_every_layer_has_baselines(time: type, conv: Conv) -> None:
-    assert time("test", 1, conv).conditions.conv == conv.forward_alone()
+    assert time("test", 1, conv).conditions.conv == conv.alone().toward(FORWARD)
 
 
 @pytest.mark.usefixtures("cache")
