@@ -334,11 +334,13 @@ def gradients() -> dict[str, list[float]]:
 
 
 def whole_networks() -> dict[str, list[float]]:
-    def us(name: str, figure: str = "kernel", network: str = "alexnet-torchvision", **axes: object) -> float:
+    def newest_of(name: str, network: str = "alexnet-torchvision", **axes: object) -> dict[str, Any]:
         wanted = {"network": network, "precision": "fp16", "N": 1, "rungs": "auto", **axes}
-        recorded = lines(f"{name}.jsonl", "network")
-        *_, record = (line for line in recorded if wanted.items() <= line["axes"].items())  # the newest
-        return 1e3 * summarize(record["samples"][figure]).median
+        *_, record = (line for line in lines(f"{name}.jsonl", "network") if wanted.items() <= line["axes"].items())
+        return record
+
+    def us(name: str, figure: str = "kernel", **axes: Any) -> float:
+        return 1e3 * summarize(newest_of(name, **axes)["samples"][figure]).median
 
     def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
@@ -359,19 +361,11 @@ def whole_networks() -> dict[str, list[float]]:
         stalled, samples = (sum(int(row[name]) for row in convolutions) for name in (f"stall_{reason}", "samples"))
         return 100 * stalled / samples
 
-    def stage_us(name: str, stage: str) -> float:  # with 128 images in fp16
-        wanted = {"network": "alexnet-torchvision", "precision": "fp16", "N": 128, "rungs": "auto"}
-        (record,) = (
-            line
-            for line in lines(name, "network")
-            if {**wanted, "schedule": "dependent"}.items() <= line["axes"].items()
-        )
-        return next(
-            1e3 * summarize(each["samples"]["kernel"]).median for each in record["stages"] if each["stage"] == stage
-        )
+    def pool_us(name: str, number: int) -> float:  # with 128 images
+        stages = {stage["stage"]: stage for stage in newest_of(name, schedule="dependent", N=128)["stages"]}
+        return 1e3 * summarize(stages[f"pool{number}"]["samples"]["kernel"]).median
 
-    pools = [stage_us(f"{newest}.jsonl", f"pool{number}") for number in (1, 2, 5)]
-    strips = [stage_us("pooling/h200-strips.jsonl", f"pool{number}") for number in (1, 2)]
+    pools = {number: pool_us(newest, number) for number in (1, 2, 5)}
 
     def of_class(name: str, precision: str, N: int) -> float:
         return us(name, precision=precision, schedule="dependent", N=N)
@@ -405,8 +399,13 @@ def whole_networks() -> dict[str, list[float]]:
         "in tf32 it took # µs for 1024 and takes # µs": [
             of_class(name, "tf32", 1024) for name in ("h200-2-networks-whole", newest)
         ],
-        "the three poolings take # µs of the # µs in fp16": [sum(pools), us(newest, schedule="dependent", N=128)],
-        "gained # µs and # µs, as far as two cards": [pools[0] - strips[0], pools[1] - strips[1]],
+        "the three poolings take # µs of the # µs in fp16": [
+            sum(pools.values()),
+            us(newest, schedule="dependent", N=128),
+        ],
+        "gained # µs and # µs, as far as two cards": [
+            pools[number] - pool_us("pooling/h200-strips", number) for number in (1, 2)
+        ],
         "of the # µs in tf32": [of_class(newest, "tf32", 128)],
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
