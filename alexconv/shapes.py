@@ -69,6 +69,10 @@ class Conv:
     gelu: bool = False  # or GELU, x times the normal distribution function of x
     residual: bool = False  # [N][M][E][F], which lies like the outputs, is added to them before the activation
     y_channels: int = 0  # of the array of which the outputs are a slice of channels; 0: M, the whole array
+    pool_size: int = 0  # the input in memory is not yet pooled: rows and columns of the windows whose largest values
+    pool_stride: int = 0  # are the input, and the steps between them
+    unpooled_rows: int = 0  # of such an input in memory
+    unpooled_columns: int = 0
 
     def __post_init__(self) -> None:
         sizes = (self.C, self.H, self.W, self.M, self.R, self.S, self.U, *self.dilation, self.groups)
@@ -207,8 +211,8 @@ class Conv:
         return N * self.M * self.E * self.F * self.K
 
     def x_shape(self, N: int) -> tuple[int, int, int, int]:
-        """Input array, ``[N][C][H][W]``."""
-        return N, self.C, self.H, self.W
+        """Input array, ``[N][C][H][W]``; with larger planes where it is pooled as it is loaded."""
+        return N, self.C, self.unpooled_rows or self.H, self.unpooled_columns or self.W
 
     def w_shape(self) -> tuple[int, int, int, int]:
         """Filter array, ``[M][C / groups][R][S]``."""
@@ -246,12 +250,14 @@ FEATURES: dict[str, Callable[[Conv], bool]] = {
     "ReLU": lambda conv: conv.relu or conv.silu or conv.gelu,  # one of the activations
     "residual": lambda conv: conv.residual,
     "slice": lambda conv: conv.y_channels > 0,
+    "pooling": lambda conv: conv.pool_size > 0,
 }
 
 
-# Those of a layer by itself: a residual and a slice come from where a network takes its outputs.
-LAYER_FEATURES = tuple(name for name in FEATURES if name not in ("residual", "slice"))
+# Those of a layer by itself: the others come from what a network has before and after it.
+LAYER_FEATURES = tuple(name for name in FEATURES if name not in ("residual", "slice", "pooling"))
 CONVOLUTION_FEATURES = tuple(name for name in LAYER_FEATURES if name not in ("bias", "ReLU"))  # those of gradients
+WITHOUT_POOLING = tuple(name for name in FEATURES if name != "pooling")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Limits of blocks and constant memory that all rungs share, and the refusals that follow from them."""
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, prod
 
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import MAX_BLOCK, Dims
@@ -34,7 +34,7 @@ def beyond_shared(device: Device, subject: str, needed: int) -> str | None:
 
 def beyond_integers(conv: Conv) -> str | None:
     """Why a kernel that numbers an image's values with 32-bit integers cannot compute a layer, or None."""
-    values = max(conv.C * conv.H * conv.W, conv.M * conv.E * conv.F)
+    values = max(prod(conv.x_shape(1)), conv.M * conv.E * conv.F)
     return f"an image of {values} values exceeds {MOST_INTEGER}" if values > MOST_INTEGER else None
 
 

@@ -20,7 +20,7 @@ from alexconv.measuring.watchdog import time_limit
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings
 from alexconv.networks.peers import NETWORK_PEERS
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPoint
-from alexconv.networks.schedules import ALL, BEST, SCHEDULES, fastest, schedules_named
+from alexconv.networks.schedules import ALL, SCHEDULES, fastest, fastest_apart, schedules_named
 from alexconv.networks.tables import NETWORKS, network_named
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.planning.points import parse_batches, parse_precisions
@@ -55,9 +55,10 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
                 rungs = [
                     word for word in words if word in (AUTO, MEASURED) or ladder.named[word].precision == precision
                 ]
-                ways = [way for way in named if options.schedule != ALL or way.differs_on(network.stages, N)]
+                of_point = network.stages, N, precision
+                ways = [way for way in named if options.schedule != ALL or way.differs_on(*of_point)]
                 for word in rungs:
-                    usual = fastest(network.stages, N, precision, executor.device) if word == AUTO else SCHEDULES[BEST]
+                    usual = fastest(*of_point, executor.device) if word == AUTO else fastest_apart(*of_point)
                     points += [NetworkPoint(network, N, precision, way, word) for way in ways or [usual]]
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:

@@ -19,8 +19,8 @@ from alexconv.kernels.rung import BIAS, Rung
 from alexconv.kernels.stages.ladder import SPLITS, STAGES
 from alexconv.messages import print_to_stderr
 from alexconv.networks import persistent
-from alexconv.networks.schedules import FEW_IMAGES, Schedule, is_linear
-from alexconv.networks.stages import Parameters, Product, Stage, Values
+from alexconv.networks.schedules import FEW_IMAGES, Schedule, can_pool, is_linear
+from alexconv.networks.stages import MaxPooling, Parameters, Product, Stage, Values, product_of_pooled
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, plan_on
@@ -184,9 +184,30 @@ def plan_network(
     _, layout, bounds = min(candidates, key=lambda candidate: candidate[0])
     if word != AUTO and all(bound.rung.name != word for bound in bounds):
         raise DoesNotFit(f"{word} takes no stage of {network.name}")
+    if schedule.pools:
+        stages, bounds = with_pooling(stages, bounds)
     parameters = [used(stage, weights[number]) for stage, number in stages]
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
     return NetworkPlan(point, layout, steps, available)
+
+
+def with_pooling(
+    stages: Sequence[tuple[Stage, int]], bounds: Sequence[BoundRung]
+) -> tuple[list[tuple[Stage, int]], list[BoundRung]]:
+    """The stages and their rungs, with poolings in those of the convolutions after them that can pool as they load."""
+    kept: list[tuple[Stage, int]] = []
+    of_kept: list[BoundRung] = []
+    for (stage, number), bound in zip(stages, bounds, strict=True):
+        before = kept[-1][0] if kept else None
+        if isinstance(before, MaxPooling) and isinstance(stage, Product) and can_pool(before, stage):
+            together = product_of_pooled(before, stage)
+            pooling = replace(bound, conv=together.shape)
+            if not pooling.refusal():
+                kept[-1], of_kept[-1] = (together, number), pooling
+                continue
+        kept.append((stage, number))
+        of_kept.append(bound)
+    return kept, of_kept
 
 
 def persistent_plan(

@@ -7,7 +7,7 @@ follows another in the same graph, and has that overhead in place of a graph's f
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 
 from rich.console import Console
@@ -21,7 +21,7 @@ from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.networks.command import points_of
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, plan_network
-from alexconv.networks.schedules import BEST, is_linear
+from alexconv.networks.schedules import fastest_apart, is_linear
 from alexconv.planning.planner import DoesNotFit
 from alexconv.predict import model
 from alexconv.predict.disassembly import UnknownInstruction
@@ -96,9 +96,13 @@ def predicted_points(options: argparse.Namespace, ladder: Ladder, executor: Desc
     if MEASURED in rungs.split(","):
         raise UsageError(f"--rungs {MEASURED} needs the GPU: predictions take {AUTO} or a rung by name")
     chosen = argparse.Namespace(
-        **{**vars(options), "rungs": rungs, "peers": None, "schedule": options.schedule or BEST}
+        **{**vars(options), "rungs": rungs, "peers": None, "schedule": options.schedule or "dependent"}
     )
     points = points_of(chosen, ladder, executor)
+    if not options.schedule:
+        points = [
+            replace(point, schedule=fastest_apart(point.network.stages, point.N, point.precision)) for point in points
+        ]
     if unknown := [point.schedule.name for point in points if not point.schedule.graph or point.schedule.persistent]:
         raise UsageError(
             f"no prediction of the schedule {unknown[0]}: the model has the overheads of kernels in a graph, "

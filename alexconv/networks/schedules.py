@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
 
 from alexconv.errors import UsageError
@@ -9,6 +10,7 @@ from alexconv.kernels.problem import Device
 from alexconv.networks.persistent import misfit, persistent
 from alexconv.networks.stages import BiasReLU, MaxPooling, PooledProduct, Product, Stage
 from alexconv.planning.planner import DoesNotFit
+from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
 # By type: up to which a linear layer's weights, not its products on CUDA cores, take the time.
@@ -20,7 +22,8 @@ class Schedule:
     """A way to launch the stages.
 
     ``epilogue``: bias and ReLU in the product's epilogue; ``waits``: the host waits after each stage; ``graph``: one
-    CUDA graph; ``dependent``: stages are programmatic dependent launches; ``persistent``: one kernel for all stages.
+    CUDA graph; ``dependent``: stages are programmatic dependent launches; ``pools``: a convolution whose rung can pools
+    its input as it loads it; ``persistent``: one kernel for all stages.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Schedule:
     graph: bool = False
     epilogue: bool = False
     dependent: bool = False
+    pools: bool = False
     persistent: bool = False
 
     def stages(self, stages: Sequence[Stage]) -> list[tuple[Stage, int]]:
@@ -47,11 +51,14 @@ class Schedule:
                 launched.append((stage, number))
         return launched
 
-    def differs_on(self, stages: Sequence[Stage], N: int) -> bool:
-        """Whether it launches these stages, over N images, otherwise than its parent does."""
+    def differs_on(self, stages: Sequence[Stage], N: int, precision: str) -> bool:
+        """Whether it may launch these stages, over N images, otherwise than its parent does."""
         parent = SCHEDULES.get(self.parent or "")
         if self.persistent and misfit([stage for stage, _ in self.stages(stages)], N):
             return False
+        if self.pools:  # into terms of floats, which are prepared anyway
+            floats = PRECISIONS[precision].dtype == "float32"
+            return floats and any(can_pool(*pair) for pair in pairwise(stages))
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 
     @property
@@ -62,6 +69,11 @@ class Schedule:
 def is_linear(stage: Stage) -> bool:
     """Whether it is a linear layer."""
     return isinstance(stage, Product) and stage.planes is not None
+
+
+def can_pool(before: Stage, stage: Stage) -> bool:
+    """Whether a stage is a convolution, and the one before it the pooling of its input."""
+    return isinstance(before, MaxPooling) and isinstance(stage, Product) and not is_linear(stage)
 
 
 def of_output(conv: Conv) -> Conv:
@@ -86,6 +98,15 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 dependent=True,
             ),
             Schedule(
+                "pooled",
+                "dependent",
+                "max pooling as the next convolution's input is loaded and split into its terms, of floats",
+                graph=True,
+                epilogue=True,
+                dependent=True,
+                pools=True,
+            ),
+            Schedule(
                 "persistent",
                 "dependent",
                 "one kernel for one image: its blocks pass through all stages, weights run ahead of them",
@@ -96,16 +117,22 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         )
     }
 )
-BEST, ALL = "dependent", "all"  # of those that take any network; every one
+ALL = "all"
+
+
+def fastest_apart(stages: Sequence[Stage], N: int, precision: str) -> Schedule:
+    """The schedule with kernels for each stage that is the fastest on record."""
+    pools = SCHEDULES["pooled"]
+    return pools if pools.differs_on(stages, N, precision) else SCHEDULES["dependent"]
 
 
 def fastest(stages: Sequence[Stage], N: int, precision: str, device: Device) -> Schedule:
-    """The schedule that is the fastest on record: one kernel for all stages where it takes the network, else BEST."""
+    """The schedule that is the fastest on record: one kernel for all stages where it takes the network."""
     whole = SCHEDULES["persistent"]
     try:
         persistent([stage for stage, _ in whole.stages(stages)], precision, N, device)
     except DoesNotFit:
-        return SCHEDULES[BEST]
+        return fastest_apart(stages, N, precision)
     return whole
 
 

@@ -127,18 +127,23 @@ class Product(Stage):
         return self.shape.w_shape()
 
     def _as_taken(self, x: Values) -> Values:
-        return np.ascontiguousarray(x, np.float32).reshape(self.shape.x_shape(len(x)))
+        return np.ascontiguousarray(x, np.float32).reshape(self._layer.x_shape(len(x)))
+
+    @property
+    def _layer(self) -> Conv:
+        """What is computed of an input as it is taken."""
+        return self.shape
 
     def reference(self, x: Values, parameters: Parameters | None) -> Values:
         """See Stage; summed in float64."""
         assert parameters
-        return reference(self.shape, self._as_taken(x), parameters.w, parameters.bias)
+        return reference(self._layer, self._as_taken(x), parameters.w, parameters.bias)
 
     def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
         """See Stage: the class's bound, in units of the norms of patch and filter."""
         assert parameters
         bound = PRECISIONS[precision].bound(self.shape.K, kind)
-        patches = patch_norms(self.shape, self._as_taken(x), bound.reach)
+        patches = patch_norms(self._layer, self._as_taken(x), bound.reach)
         norms = patches if patches.ndim == due.ndim else patches[:, None]
         allowed: Values = bound.factor * filter_norms(parameters.w, parameters.bias)[:, None, None] * norms
         return allowed + bound.absolute
@@ -233,6 +238,26 @@ class PooledProduct(Product):
     def _window(self) -> Conv:
         assert self.pooling
         return self.pooling.shape
+
+
+@dataclass(frozen=True)
+class ProductOfPooled(Product):
+    """Max pooling and a convolution whose kernels pool as they load; its shape is the convolution's with pooling."""
+
+    pooling: MaxPooling | None = None
+
+    def _as_taken(self, x: Values) -> Values:
+        assert self.pooling
+        return super()._as_taken(pooled(self.pooling.shape, x))
+
+    @property
+    def _layer(self) -> Conv:
+        return replace(self.shape, pool_size=0, pool_stride=0, unpooled_rows=0, unpooled_columns=0)
+
+    def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
+        """See Stage."""
+        assert self.pooling
+        return super().gain(parameters, kind, y) * self.pooling.gain(None, kind, y)
 
 
 @dataclass(frozen=True)
@@ -343,6 +368,13 @@ def max_pooling(name: str, before: Stage, size: int, stride: int) -> MaxPooling:
     """Max pooling of a stage's output, without padding."""
     conv = before.shape
     return MaxPooling(name, Conv(conv.M, conv.E, conv.F, conv.M, size, size, stride, groups=conv.M))
+
+
+def product_of_pooled(pooling: MaxPooling, product: Product) -> ProductOfPooled:
+    """Max pooling without padding, and the convolution after it, as one stage."""
+    of = pooling.shape
+    shape = replace(product.shape, pool_size=of.R, pool_stride=of.U, unpooled_rows=of.H, unpooled_columns=of.W)
+    return ProductOfPooled(f"{pooling.name}+{product.name}", shape, pooling=pooling)
 
 
 def linear(name: str, before: Stage, outputs: int, *, relu: bool) -> Product:

@@ -34,7 +34,6 @@ from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Device
 from alexconv.messages import plural
 from alexconv.networks.predicted import Described, predict_networks, predicted_points, show_network
-from alexconv.networks.schedules import BEST
 from alexconv.options import Refusal, comma_separated, command_line, exits_cleanly, precision_names, program, refuse
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
@@ -77,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (
         ("--network", "whole networks instead of layers, or all: docs/predict.md#whole-networks"),
         ("--precision", f"with --network: error classes, {precision_names()} (default: fp32)"),
-        ("--schedule", f"with --network: how its stages are launched in a graph (default: {BEST})"),
+        ("--schedule", "with --network: how its stages are launched in a graph (default: the fastest)"),
     ):
         add(name, type=comma_separated, metavar="LIST", help=text)
     add_own(options)

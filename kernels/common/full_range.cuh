@@ -11,7 +11,7 @@
 // (StudyArrays; NativeArrays of wgmma/native_full_range.cuh).
 #pragma once
 #include "bias.cuh"
-#include "padding.cuh"
+#include "pooling.cuh"
 #include "range.cuh"
 
 constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, taps at a time, outputs of a thread
@@ -84,7 +84,7 @@ struct StudyArrays {
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
     {
         if (HAS_PADDING && !in_plane(h, w)) return 0;
-        return x[(((size_t)n * C + c) * H + h) * W + w - (TOP * W + LEFT)];
+        return load_input(x + ((size_t)n * C + c) * PLANE_ELEMENTS + place_in_plane(h - TOP, w - LEFT));
     }
 
     __device__ __forceinline__ float filter(int m, int c, int r, int s) const

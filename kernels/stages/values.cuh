@@ -6,7 +6,7 @@
 #pragma once
 #include <cuda_fp16.h>
 
-#include "../common/shape.cuh"
+#include "../common/pooling.cuh"
 
 template <int BYTES>
 struct ValueOf {
@@ -62,10 +62,4 @@ __device__ __forceinline__ void store_vector(const float* values,     // [COUNT]
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) to[i] = Value(values[i]);
     }
-}
-
-// The larger of two values; NaN if one of them is.
-__device__ __forceinline__ float larger(float a, float b)
-{
-    return b > a || b != b ? b : a;
 }

@@ -21,6 +21,7 @@
 #pragma once
 #include "../arch/basics.cuh"
 #include "../common/filter_tap.cuh"
+#include "../common/pooling.cuh"
 #include "../common/range.cuh"
 #include "preparation.cuh"
 #include "products.cuh"
@@ -220,8 +221,8 @@ struct BlockedTile {
         unsigned of_group[GROUPS_TOGETHER] = {};  // the largest magnitude of a pixel's channels of each group
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * SIDE + column;
-            const size_t line = ((size_t)n * C + product * PRODUCT_C + first_c) * INPUT_H + h * SIDE;
-            const float* const in = x + line * INPUT_W + place(in_w);
+            const size_t plane = (size_t)n * C + product * PRODUCT_C + first_c;
+            const float* const in = x + plane * PLANE_ELEMENTS + h * SIDE * INPUT_W + place(in_w);
             __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
             int channels_of[ROWS];      // that are read of a row: none where it is not in memory
@@ -235,10 +236,11 @@ struct BlockedTile {
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
                     const bool there = line < MOST_LINES && c < channels_of[(WHOLE_ROWS ? i : first + i) % ROWS];
+                    const float* const from = in + (size_t)c * PLANE_ELEMENTS + row * INPUT_W;
                     if constexpr (LOADS_NOW && terms == 1)
-                        values[i] = there ? load_now(in + ((size_t)c * INPUT_H + row) * INPUT_W) : 0;
+                        values[i] = there ? load_now(from) : 0;
                     else
-                        values[i] = there ? in[((size_t)c * INPUT_H + row) * INPUT_W] : 0;
+                        values[i] = there ? load_input(from) : 0;
                 }
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
@@ -293,6 +295,11 @@ struct BlockedTile {
     // Offset, in elements, from the tile's first line to the input of a column, which may be in the padding.
     __device__ __forceinline__ int place(int column) const
     {
+        if constexpr (POOLS) {
+            static_assert(!POOLS || SIDE == 1, "pools pixels, not squares of them");
+            const int row = column / BLOCKED_W * STEP_ROWS, pixel = column % BLOCKED_W * STEP_COLUMNS;
+            return GATHERS ? place_in_plane(row, pixel) : place_in_plane(row - TOP, pixel - LEFT);
+        }
         IF_SHAPE (OF(BlockedTile, PLAIN)) return column;
         if constexpr (SIDE > 1) return column - (TOP * W + LEFT);
         return (column / BLOCKED_W * STEP_ROWS - TOP) * W + column % BLOCKED_W * STEP_COLUMNS - LEFT;

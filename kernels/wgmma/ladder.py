@@ -32,7 +32,7 @@ from alexconv.kernels.wgmma.blocked import (
     where_it_pays,
 )
 from alexconv.kernels.wgmma.times import tiled
-from alexconv.shapes import FEATURES, Conv
+from alexconv.shapes import FEATURES, WITHOUT_POOLING, Conv
 
 ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
 MBARRIER_BYTES = 8
@@ -61,7 +61,6 @@ NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), 
 
 TAKES_PADDING = ("padding", "bias", "ReLU")
 TAKES_PLACES = (*TAKES_PADDING, "residual", "slice")
-TAKES_ALL = tuple(FEATURES)
 
 
 def pixels_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
@@ -305,6 +304,8 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
     """The reason why such a rung does not take a problem."""
 
     def reason(p: Problem) -> str | None:
+        if p.conv.pool_size and side(p.conv, gathers) > 1:
+            return "pools pixels as they are loaded, not squares of them"
         if gathers(p.conv):
             if reason := beyond_map(p.conv):
                 return reason
@@ -468,7 +469,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_ALL,
+        takes=WITHOUT_POOLING,
         time=tiled(as_it_lies, value=2, prepares=False),
     ),
     Rung(
@@ -494,7 +495,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_ALL,
+        takes=WITHOUT_POOLING,
         time=tiled(where_it_pays, value=2),
         dynamic=dynamic(
             partial(pipeline_bytes, NATIVE),
@@ -526,7 +527,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_ALL,
+        takes=tuple(FEATURES),
         time=tiled(where_it_pays),
         dynamic=dynamic(
             partial(pipeline_bytes, STUDY),
@@ -572,7 +573,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_ALL,
+        takes=tuple(FEATURES),
         products=3,
         time=tiled(where_it_pays, terms=2, products=3),
         dynamic=dynamic(

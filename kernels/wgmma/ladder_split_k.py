@@ -16,7 +16,6 @@ from alexconv.kernels.wgmma.ladder import (
     OWN_CHANNELS,
     PIXEL_TILES,
     SMALLEST_TILE,
-    TAKES_ALL,
     WARPGROUP,
     consumers,
     dynamic,
@@ -32,6 +31,7 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_grid,
 )
 from alexconv.kernels.wgmma.times import tiled
+from alexconv.shapes import WITHOUT_POOLING
 
 WORD = 4  # bytes
 LEAST_STAGES = 3  # of a slice, by default
@@ -160,7 +160,7 @@ def split_k(
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=TAKES_ALL,
+        takes=WITHOUT_POOLING,
         time=tiled(as_it_lies, value=2, prepares=False, whole=whole),
         dynamic=by_splits if whole else None,
     )

@@ -124,7 +124,8 @@ def test_what_does_not_fit_is_one_line_and_has_another_schedule(name, N, precisi
     executor, network = HostExecutor(device=replace(H200, **changes)), NETWORKS[name]
     with pytest.raises(DoesNotFit, match=message):
         plan_network(executor, NetworkPoint(network, N, precision, PERSISTENT), (None,) * len(network.stages))
-    assert fastest(network.stages, N, precision, executor.device).name == "dependent"
+    usual = "dependent" if precision == "fp16" else "pooled"
+    assert fastest(network.stages, N, precision, executor.device).name == usual
 
 
 def test_one_kernel_is_the_schedule_of_a_network_that_it_takes():
