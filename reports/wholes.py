@@ -32,6 +32,8 @@ PREDICTED: Mapping[str, tuple[str, float, float | None]] = {
     "dependent": ("epilogue", 75, 450),
     "persistent": ("dependent", 48, None),
 }
+# By class and images: microseconds less than `dependent`, as `alexconv predict --network` has them for an H200.
+POOLED, POOLED_GAINS = "pooled", {("fp32", 128): 11.3, ("fp32", 1024): 138, ("tf32", 128): 10.7, ("tf32", 1024): 130}
 
 
 def networks_in(files: Sequence[Path]) -> tuple[list[Record], Records]:
@@ -45,7 +47,7 @@ def networks_in(files: Sequence[Path]) -> tuple[list[Record], Records]:
     newest = {
         (record["device"], *record["axes"].values()): record
         for record in sorted(timed, key=start)
-        if record["axes"]["schedule"] in PREDICTED
+        if record["axes"]["schedule"] in (*PREDICTED, POOLED)
     }
     return sorted(newest.values(), key=start), records
 
@@ -109,6 +111,24 @@ def schedule_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if name in many:
             cells = kernels, us(many[name]), Faster(us(many[parent]) / us(many[name])) if parent in many else None
         yield name, parent or None, latency, us(one[name], "latency"), us(one[name]), gain, *cells
+
+
+POOLED_COLUMNS = "network", "class", "N", "dependent, µs", "predicted, µs", "pooled, µs", "gain"
+
+
+def pooled_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each network, class and N whose convolutions pooled as they loaded, beside pooling apart."""
+    of_points: dict[tuple[str, str, int], dict[str, float]] = {}
+    for record in records:
+        axes = record["axes"]
+        point = axes["network"], axes["precision"], axes["N"]
+        if axes["rungs"] == "auto":
+            of_points.setdefault(point, {})[axes["schedule"]] = us(record)
+    for (network, precision, N), times in sorted(of_points.items()):
+        if POOLED in times and USUAL in times:
+            gain = POOLED_GAINS.get((precision, N)) if network == SHOWN[0] else None
+            predicted = None if gain is None else times[USUAL] - gain
+            yield network, precision, N, times[USUAL], predicted, times[POOLED], Faster(times[USUAL] / times[POOLED])
 
 
 STAGE_COLUMNS = ("stage", "rung, 1 image", "µs", "TB/s", "rung, 128 images", "µs", "TB/s")
@@ -185,7 +205,8 @@ def millijoules(record: Record) -> float | None:
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards."""
-    blocks: dict[str, list[str]] = {"whole-schedules": [], "whole-stages": [], "whole-timeline": [], "whole-peers": []}
+    names = "whole-schedules", "whole-pooled", "whole-stages", "whole-timeline", "whole-peers"
+    blocks: dict[str, list[str]] = {name: [] for name in names}
 
     def add(name: str, columns: Sequence[str], rows: Iterable[tuple[Cell, ...]], origin: str) -> None:
         if table := list(rows):
@@ -196,6 +217,10 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         networks, records = networks_in([file])
         origin = source(records, networks, [file])
         add("whole-schedules", SCHEDULE_COLUMNS, schedule_rows(networks), origin)
+        for pooling in files:
+            networks_there, records_there = networks_in([pooling])
+            rows = list(pooled_rows(networks_there))
+            add("whole-pooled", POOLED_COLUMNS, rows, source(records_there, networks_there, [pooling]))
         add("whole-stages", STAGE_COLUMNS, stage_rows(networks), origin)
         add("whole-timeline", TIMELINE_COLUMNS, timeline_rows(networks), origin)
     networks, records = networks_in(files)

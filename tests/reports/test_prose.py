@@ -381,6 +381,14 @@ def whole_networks() -> dict[str, list[float]]:
     def of_class(name: str, precision: str, N: int) -> float:
         return us(name, precision=precision, schedule="dependent", N=N)
 
+    def passes(precision: str, stage: str) -> float:  # predicted for a pass over a stage's input, with 128 images
+        axes = {"precision": precision, "N": 128, "schedule": "pooled"}
+        predicted = lines("predicted/h200-networks.jsonl", "network-prediction")
+        (record,) = (line for line in predicted if axes.items() <= line["axes"].items())
+        (launches,) = (of["launches"] for of in record["stages"] if of["stage"] == stage)
+        (ms,) = (launch["ms"] for launch in launches if launch["entry"] == "prepare_input")
+        return 1e3 * float(ms)
+
     slot = 132 * 16 * 2048 / 1e6  # MB: each multiprocessor's 16 warps have one
     return {
         "took # µs instead of # µs with one image, and # µs instead of # µs with 128": [
@@ -417,7 +425,16 @@ def whole_networks() -> dict[str, list[float]]:
         "gained # µs and # µs, as far as two cards": [
             pools[number] - pool_us("pooling/h200-strips", number) for number in (1, 2)
         ],
-        "of the # µs in tf32": [of_class(newest, "tf32", 128)],
+        "are # µs and # µs for conv4 and conv5 in tf32, # µs and # µs in fp32": [
+            passes(precision, stage) for precision in ("tf32", "fp32") for stage in ("conv4", "conv5")
+        ],
+        "full to # % instead of # %": [100 * 5 * 57 / (5 * 64), 100 * 55 / 57],  # of conv1's outputs, 55 in a row
+        "two thirds of these passes, # % of the whole": [
+            200
+            / 3
+            * (passes("tf32", "conv4") + passes("tf32", "conv5"))
+            / of_class("h200-6-networks-whole", "tf32", 128)
+        ],
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
         "these launches took # µs here, and # µs and # µs on hosts": [
