@@ -136,11 +136,10 @@ struct Pairs : PlaneOutput {
             return input(x, first_row, channels, plane, row, column);
         };
         const auto put_pair = [=, &range](int plane, int row, int column, float2 values) {
-            const unsigned first = magnitude(values.x), second = magnitude(values.y);
             IF_SHAPE (OF(Pairs, COLUMNS))
-                range.add(first), range.add(second);
+                range.add(magnitude(values.x)), range.add(magnitude(values.y));
             else
-                range.add(max(first, second));  // two channels of a pixel
+                range.add(larger_magnitude(values.x, values.y));  // two channels of a pixel
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * OF(Pairs, PLANE) + row * OF(Pairs, PITCH) + column * NEXT;
             if constexpr (terms == 1)
