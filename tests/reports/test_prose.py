@@ -237,12 +237,33 @@ def small_batch() -> dict[str, list[float]]:
     def of_tracking(rung: str) -> float:
         return predicted_us("h200-predicted", rung) - predicted_us("h200-predicted-without", rung)
 
+    def in_graph(name: str, precision: str) -> list[float]:
+        recorded = [line for line in lines(f"range-tracking/{name}.jsonl", "point") if "layers" in line]
+        return [
+            1e3 * summarize(point["samples"]["kernel"]).median
+            for point in recorded
+            if point["point"]["precision"] == precision
+        ]
+
+    def rounds(precision: str) -> list[float]:  # before and after in turn
+        times = in_graph("h200-one-instruction", precision)
+        return [*times[::2], *times[1::2]]
+
     classes = "fp32", "tf32", "fp16"
     return {
-        "predicts # µs less for five layers in tf32, and # µs less in fp32": [
+        "predicted # µs less for five layers in tf32, and # µs less in fp32": [
             of_tracking("mma-scaled"),
             of_tracking("mma-split"),
         ],
+        "tracking's share: # µs in tf32 and # µs in fp32": [
+            2 / 5 * of_tracking("mma-scaled"),
+            2 / 5 * of_tracking("mma-split"),
+        ],
+        "tf32 # µs and # µs before, # µs and # µs after; fp32 # µs and # µs before, # µs and # µs after": [
+            *rounds("tf32"),
+            *rounds("fp32"),
+        ],
+        "for each tile: # µs and # µs in one process": in_graph("h200-constants", "tf32"),
         "Clusters of two gain # µs and # µs": [gained(3), gained(4)],
         "take # µs, # µs and # µs, where those without took # µs, # µs and # µs": [
             graph(precision, clusters) for clusters in (True, False) for precision in classes
