@@ -245,6 +245,21 @@ def small_batch() -> dict[str, list[float]]:
             if point["point"]["precision"] == precision
         ]
 
+    def faster(layer: int, N: int) -> float:  # than before
+        before, after = (
+            points(f"range-tracking/h200-{when}.jsonl", rung="mma-scaled", layer=layer, N=N)[-1]["samples"]["kernel"]
+            for when in ("before", "after")
+        )
+        return summarize(before).median / summarize(after).median
+
+    def graphs_of_cudnn() -> list[dict[str, Any]]:
+        recorded = lines("range-tracking/h200-together.jsonl", "point")
+        return [
+            line
+            for line in recorded
+            if line["point"]["rung"] in {f"torch-{order}-tf32-together" for order in ("nchw", "nhwc")}
+        ]
+
     def rounds(precision: str) -> list[float]:  # before and after in turn
         times = in_graph("h200-one-instruction", precision)
         return [*times[::2], *times[1::2]]
@@ -264,6 +279,11 @@ def small_batch() -> dict[str, list[float]]:
             *rounds("fp32"),
         ],
         "for each tile: # µs and # µs in one process": in_graph("h200-constants", "tf32"),
+        "is #× to #× faster on layers 3 to 5": span([faster(layer, N) for layer in (3, 4, 5) for N in (1, BATCH)]),
+        "take # µs and cuDNN's # µs": [
+            *in_graph("h200-together", "tf32")[-1:],
+            min(1e3 * summarize(graph["samples"]["kernel"]).median for graph in graphs_of_cudnn()),
+        ],
         "Clusters of two gain # µs and # µs": [gained(3), gained(4)],
         "take # µs, # µs and # µs, where those without took # µs, # µs and # µs": [
             graph(precision, clusters) for clusters in (True, False) for precision in classes
