@@ -78,7 +78,7 @@ _UNITS = {  # names by operation and execution unit
     ("NOP", "CONTROL"): "BMOV",
     ("FLOAT", "FMA"): "FFMA FADD FMUL",
     ("FLOAT", "HEAVY"): "HFMA2 HADD2 HMUL2",
-    ("FLOAT", "ALU"): "FMNMX FSEL HSETP2 HMNMX2 F2FP",
+    ("FLOAT", "ALU"): "FMNMX FSEL HSETP2 HMNMX2 VHMNMX F2FP",
     ("FLOAT", "XU"): "F2F FRND",
     ("FLOAT", "FP64"): "DFMA DADD DMUL",
     ("MOV", "ALU"): "MOV",

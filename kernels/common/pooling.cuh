@@ -21,7 +21,13 @@ constexpr bool POOLS = false;
 // The larger of two values; NaN if one of them is.
 __device__ __forceinline__ float larger(float a, float b)
 {
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    float largest;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(a), "f"(b));
+    return largest;
+#else
     return b > a || b != b ? b : a;
+#endif
 }
 
 // Offset, in elements, in a plane of x; negative before its first row.

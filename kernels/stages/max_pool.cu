@@ -26,16 +26,31 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (thread >= N * E * F * CHUNKS) return;
     const Part part = part_of<E * F>(thread);
     const int e = part.pixel / F, f = part.pixel % F;
-    float largest[CHUNK];
-    load_part<H, W>(x, part.n, part.first, e * U, f * U, largest);
+    if constexpr (WHOLE_VECTORS && sizeof(Value) == sizeof(__half)) {  // as they lie, two in a register
+        const auto load = [=](int tap) {
+            const size_t from = place<H, W>(part.n, part.first, e * U + tap / S, f * U + tap % S);
+            return *reinterpret_cast<const uint4*>(x + from);
+        };
+        uint4 largest = load(0);
 #pragma unroll
-    for (int tap = 1; tap < R * S; ++tap) {
-        float values[CHUNK];
-        load_part<H, W>(x, part.n, part.first, e * U + tap / S, f * U + tap % S, values);
+        for (int tap = 1; tap < R * S; ++tap) {
+            const uint4 values = load(tap);
+            largest.x = larger_halves(largest.x, values.x), largest.y = larger_halves(largest.y, values.y);
+            largest.z = larger_halves(largest.z, values.z), largest.w = larger_halves(largest.w, values.w);
+        }
+        *reinterpret_cast<uint4*>(y + place<E, F>(part.n, part.first, e, f)) = largest;
+    } else {
+        float largest[CHUNK];
+        load_part<H, W>(x, part.n, part.first, e * U, f * U, largest);
 #pragma unroll
-        for (int i = 0; i < CHUNK; ++i) largest[i] = larger(largest[i], values[i]);
+        for (int tap = 1; tap < R * S; ++tap) {
+            float values[CHUNK];
+            load_part<H, W>(x, part.n, part.first, e * U + tap / S, f * U + tap % S, values);
+#pragma unroll
+            for (int i = 0; i < CHUNK; ++i) largest[i] = larger(largest[i], values[i]);
+        }
+        store_part<E, F>(largest, y, part.n, part.first, e, f);
     }
-    store_part<E, F>(largest, y, part.n, part.first, e, f);
 }
 
 ASSERT_BLOCK(MAX_POOL, THREADS, 1);

@@ -63,3 +63,21 @@ __device__ __forceinline__ void store_vector(const float* values,     // [COUNT]
         for (int i = 0; i < COUNT; ++i) to[i] = Value(values[i]);
     }
 }
+
+// The larger of each of two fp16 values in a word, likewise.
+__device__ __forceinline__ unsigned larger_halves(unsigned a, unsigned b)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    unsigned largest;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(largest) : "r"(a), "r"(b));
+    return largest;
+#else
+    __half first[2], second[2];
+    memcpy(first, &a, sizeof a);
+    memcpy(second, &b, sizeof b);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) first[i] = __half(larger(float(first[i]), float(second[i])));
+    memcpy(&a, first, sizeof a);
+    return a;
+#endif
+}
