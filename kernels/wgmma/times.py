@@ -31,7 +31,8 @@ THIRDS = 1.04  # ... and how much longer it takes
 FEW_TAPS, SPARSE = 32, 3.2  # a run of fewer taps leaves stages nearly empty; how much longer its tiles take
 NARROW = 2.2  # the same for runs of that many taps of the fewest channels: a row of a stage begins at each 16 bytes
 UNEVEN = 2.5  # the same for a single warpgroup whose stages differ in steps: it waits between them
-BLOCKED = 1.5  # how much longer it takes to write planes of squares ...
+BY_VALUE = 3.0  # how much longer it takes to write planes of fp16 values, which are read one by one
+BLOCKED = 1.5  # the same for planes of squares ...
 UNALIGNED, EVEN_SIDES = 18.0, (2, 4, 8, 16)  # ... from floats, of another side than these
 FEWEST_PIXELS = 28  # of a plane: a block that writes a smaller one takes as long
 BETWEEN = 1.05  # positions of a plane over outputs: some lie between rows
@@ -111,7 +112,8 @@ def tiled(
 
     def passes(p: Problem) -> float:
         of = side(p.conv, gathers)
-        squares = 1.0 if of == 1 else UNALIGNED if value == FLOAT and of not in EVEN_SIDES else BLOCKED
+        plain = 1.0 if value == FLOAT else BY_VALUE
+        squares = plain if of == 1 else UNALIGNED if value == FLOAT and of not in EVEN_SIDES else BLOCKED
         small = max(1.0, FEWEST_PIXELS / (p.conv.H * p.conv.W))
         return inputs(p) * (value + 2 * terms) * squares * small if prepares else 0.0
 

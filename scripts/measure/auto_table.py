@@ -1,6 +1,6 @@
 """Makes auto's table of measured rungs.
 
-python scripts/measure/auto_table.py results/networks/* results/h200-frontier.jsonl
+python scripts/measure/auto_table.py results/networks/* results/h200-frontier.jsonl.xz results/h200-*networks-whole.jsonl.xz
 
 For each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless auto's
 estimates choose the same, or one slower by no more than TOLERATED, or unmeasured constants of that rung.  Another
@@ -8,7 +8,8 @@ unmeasured rung is trusted where its estimate is far below the measured times.  
 
 Files may also have records of type ``library-choices``, of rungs timed through Conv2d: where one has a layer, N and
 precision, it counts in place of that precision's points, for its rungs' layout.  It has the times of calls in graphs,
-which is what auto is for.
+which is what auto is for.  Of whole networks' records the products' stages count, each alone, for layers that have no
+other times and of which several rungs were timed; of LEAST_US or more, as cards differ in what events add to shorter ones.
 """
 
 import json
@@ -21,6 +22,7 @@ from statistics import median
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
+from alexconv.networks.tables import NETWORKS
 from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS, Conv
@@ -28,8 +30,9 @@ from alexconv.tune.auto import contenders
 from alexconv.tune.estimate import estimate
 from alexconv.tune.measured import TABLE, Request, name_of
 
-CHOICES = "library-choices"
+CHOICES, NETWORK = "library-choices", "network"
 TOLERATED = 1.02
+LEAST_US = 30.0  # of a network's stage
 TRUSTED = 0.7  # an estimate of an unmeasured rung, over the shortest measured time
 Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
 
@@ -37,6 +40,7 @@ Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
 def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
     """Median kernel times of the H200's points, by layer and N; the last of equal points counts."""
     measured: dict[tuple[Conv, int], Times] = defaultdict(dict)
+    of_stages: dict[tuple[Conv, int], Times] = defaultdict(dict)
     records = read(list(paths))
     for record in records.points:
         point = record["point"]
@@ -50,7 +54,37 @@ def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
     for record in records.headers.values():
         if record["type"] == CHOICES:
             take(measured[Conv(**record["conv"]), record["N"]], record)
-    return measured
+        elif record["type"] == NETWORK and record["axes"]["network"] in NETWORKS:
+            take_stages(of_stages, record)
+    return {layer: several(timed) for layer, timed in of_stages.items()} | measured
+
+
+def several(timed: Times) -> Times:
+    """The times of precisions and layouts in which more than one rung was timed."""
+    rungs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for _, bound in timed.values():
+        rungs[bound.rung.precision, bound.rung.layout].add(bound.rung.name)
+    return {
+        name: timing
+        for name, timing in timed.items()
+        if len(rungs[timing[1].rung.precision, timing[1].rung.layout]) > 1
+    }
+
+
+def take_stages(measured: dict[tuple[Conv, int], Times], record: Record) -> None:
+    """Adds the products of a network's record: layers without their bias and ReLU."""
+    axes = record["axes"]
+    layers = {stage.name: stage.shape.alone() for stage in NETWORKS[axes["network"]].stages}
+    for stage in record.get("stages", ()):
+        conv, rung = layers.get(stage["stage"]), RUNGS.get(stage["rung"])
+        if conv is None or rung is None or "samples" not in stage:
+            continue
+        if (ms := median(stage["samples"]["kernel"])) < LEAST_US / 1e3:
+            continue
+        constants = rung.recorded(stage["constants"])
+        if set(constants) == {constant.name for constant in rung.constants}:
+            name = json.dumps([rung.name, constants], sort_keys=True)
+            measured[conv, axes["N"]][name] = ms, BoundRung(rung, conv, constants)
 
 
 def take(measured: Times, record: Record) -> None:

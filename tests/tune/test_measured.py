@@ -19,7 +19,7 @@ from alexconv.tune.measured import Request
 def test_every_entry_is_a_rung_that_takes_the_layer():
     layers = {
         measured.name_of(request): request
-        for name in ("alexnet", "resnet50", "vgg16", "convnet-benchmarks")
+        for name in ("alexnet", "alexnet-2012", "resnet50", "vgg16", "convnet-benchmarks")
         for conv in WORKLOADS[name].layers
         for N in (1, 32, 128)
         for precision in ("fp32", "fp32-tile", "tf32", "fp16", "half")
