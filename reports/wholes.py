@@ -203,6 +203,12 @@ def millijoules(record: Record) -> float | None:
     return None if joules is None else 1e3 * float(joules) / int(record["axes"]["N"])
 
 
+def most_schedules(file: Path) -> tuple[int, str]:
+    """How many schedules a file has for one image, and when its first measurement began."""
+    networks, _ = networks_in([file])
+    return len(schedules_of(networks, ONE)), min(map(start, networks), default="")
+
+
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards."""
     names = "whole-schedules", "whole-pooled", "whole-stages", "whole-timeline", "whole-peers"
@@ -213,7 +219,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
             blocks[name] += ["\n".join([*markdown_table(columns, table), "", origin])]
 
     if files:
-        file = max(files, key=lambda file: len(schedules_of(networks_in([file])[0], ONE)))
+        file = max(files, key=most_schedules)
         networks, records = networks_in([file])
         origin = source(records, networks, [file])
         add("whole-schedules", SCHEDULE_COLUMNS, schedule_rows(networks), origin)

@@ -1,6 +1,6 @@
 """Makes auto's table of measured rungs.
 
-python scripts/measure/auto_table.py results/networks/* results/h200-frontier.jsonl.xz results/h200-*networks-whole.jsonl.xz
+python scripts/measure/auto_table.py results/networks/* results/h200-frontier.jsonl.xz results/h200-*networks-whole*
 
 For each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless auto's
 estimates choose the same, or one slower by no more than TOLERATED, or unmeasured constants of that rung.  Another
@@ -9,7 +9,8 @@ unmeasured rung is trusted where its estimate is far below the measured times.  
 Files may also have records of type ``library-choices``, of rungs timed through Conv2d: where one has a layer, N and
 precision, it counts in place of that precision's points, for its rungs' layout.  It has the times of calls in graphs,
 which is what auto is for.  Of whole networks' records the products' stages count, each alone, for layers that have no
-other times and of which several rungs were timed; of LEAST_US or more, as cards differ in what events add to shorter ones.
+other times and of which several rungs were timed; of LEAST_US or more, as cards differ in what events add to
+shorter ones.
 """
 
 import json

@@ -397,7 +397,7 @@ def whole_networks() -> dict[str, list[float]]:
     def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
-    first, newest = "h200-networks-whole", "h200-5-networks-whole"
+    first, before, newest = "h200-networks-whole", "h200-5-networks-whole", "h200-6-networks-whole"
     begins = next(line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
 
     def ahead(slots: int) -> float:  # of a kernel that brought so many slots of each warp into the L2 cache
@@ -417,7 +417,24 @@ def whole_networks() -> dict[str, list[float]]:
         stages = {stage["stage"]: stage for stage in newest_of(name, schedule="dependent", N=128)["stages"]}
         return 1e3 * summarize(stages[f"pool{number}"]["samples"]["kernel"]).median
 
+    def conv2_of_2012(name: str) -> float:
+        (conv2,) = (
+            stage
+            for stage in newest_of(name, network="alexnet-2012", schedule="dependent", N=128)["stages"]
+            if stage["stage"] == "conv2"
+        )
+        return 1e3 * summarize(conv2["samples"]["kernel"]).median
+
     pools = {number: pool_us(newest, number) for number in (1, 2, 5)}
+
+    def rounds(schedule: str, precision: str) -> list[float]:  # before and after max.NaN, two each
+        wanted = {"precision": precision, "schedule": schedule, "N": 128}
+        return [
+            1e3 * summarize(line["samples"]["kernel"]).median
+            for when in ("before", "after")
+            for line in lines(f"pooling/h200-{when}.jsonl", "network")
+            if wanted.items() <= line["axes"].items()
+        ]
 
     def of_class(name: str, precision: str, N: int) -> float:
         return us(name, precision=precision, schedule="dependent", N=N)
@@ -453,22 +470,29 @@ def whole_networks() -> dict[str, list[float]]:
         "took # µs for 128 images and # µs for 1024, and takes # µs and # µs": [
             of_class(first, "fp32", 128),
             of_class(first, "fp32", 1024),
-            of_class(newest, "fp32", 128),
-            of_class(newest, "fp32", 1024),
+            of_class(before, "fp32", 128),
+            of_class(before, "fp32", 1024),
         ],
         "in tf32 it took # µs for 1024 and takes # µs": [
-            of_class(name, "tf32", 1024) for name in ("h200-2-networks-whole", newest)
+            of_class(name, "tf32", 1024) for name in ("h200-2-networks-whole", before)
         ],
         "the three poolings take # µs of the # µs in fp16": [
             sum(pools.values()),
             us(newest, schedule="dependent", N=128),
         ],
         "gained # µs and # µs, as far as two cards": [
-            pools[number] - pool_us("pooling/h200-strips", number) for number in (1, 2)
+            pool_us(before, number) - pool_us("pooling/h200-strips", number) for number in (1, 2)
         ],
         "are # µs and # µs for conv4 and conv5 in tf32, # µs and # µs in fp32": [
             passes(precision, stage) for precision in ("tf32", "fp32") for stage in ("conv4", "conv5")
         ],
+        "in fp16 took # µs and # µs, and takes # µs and # µs": rounds("dependent", "fp16"),
+        "in tf32 took # µs and # µs, and takes # µs and # µs": rounds("pooled", "tf32"),
+        "in fp32 # µs and # µs, and takes # µs and # µs": rounds("pooled", "fp32"),
+        "took # µs in fp16 with 128 images, and # µs in the newest record": [
+            us(name, network="alexnet-2012", schedule="dependent", N=128) for name in (first, newest)
+        ],
+        "for conv2, # µs, which takes # µs by": [conv2_of_2012(name) for name in (newest, first)],
         "full to # % instead of # %": [100 * 5 * 57 / (5 * 64), 100 * 55 / 57],  # of conv1's outputs, 55 in a row
         "two thirds of these passes, # % of the whole": [
             200
