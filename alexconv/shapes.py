@@ -69,9 +69,9 @@ class Conv:
     gelu: bool = False  # or GELU, x times the normal distribution function of x
     residual: bool = False  # [N][M][E][F], which lies like the outputs, is added to them before the activation
     y_channels: int = 0  # of the array of which the outputs are a slice of channels; 0: M, the whole array
-    pool_size: int = 0  # the input in memory is not yet pooled: rows and columns of the windows whose largest values
-    pool_stride: int = 0  # are the input, and the steps between them
-    unpooled_rows: int = 0  # of such an input in memory
+    pool_size: int = 0  # the input is max-pooled as it is loaded: rows and columns of a window; 0: it is not
+    pool_stride: int = 0  # rows and columns between windows
+    unpooled_rows: int = 0  # of the planes in memory, which are pooled to H x W
     unpooled_columns: int = 0
 
     def __post_init__(self) -> None:
@@ -89,8 +89,16 @@ class Conv:
             raise ValueError(f"a padding of {self.pad} leaves nothing of the plane {self.H}x{self.W}")
         if self.y_channels and self.y_channels <= self.M:
             raise ValueError(f"{self.M} filters are no slice of {self.y_channels} channels")
+        if self.pool_size and self._pooled != (self.H, self.W):
+            raise ValueError(f"pooling leaves planes of {self._pooled[0]}x{self._pooled[1]}, not {self.H}x{self.W}")
         if self.C % self.groups or self.M % self.groups:
             raise ValueError(f"{self.groups} groups do not divide {self.C} channels and {self.M} filters")
+
+    @property
+    def _pooled(self) -> tuple[int, int]:
+        """Rows and columns of the planes in memory once they are pooled."""
+        rows, columns = self.unpooled_rows - self.pool_size, self.unpooled_columns - self.pool_size
+        return rows // self.pool_stride + 1, columns // self.pool_stride + 1
 
     @cached_property
     def padding(self) -> tuple[int, int, int, int]:
@@ -257,6 +265,7 @@ FEATURES: dict[str, Callable[[Conv], bool]] = {
 # Those of a layer by itself: the others come from what a network has before and after it.
 LAYER_FEATURES = tuple(name for name in FEATURES if name not in ("residual", "slice", "pooling"))
 CONVOLUTION_FEATURES = tuple(name for name in LAYER_FEATURES if name not in ("bias", "ReLU"))  # those of gradients
+# Those of most rungs that stand in networks.
 WITHOUT_POOLING = tuple(name for name in FEATURES if name != "pooling")
 
 

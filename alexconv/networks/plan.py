@@ -19,8 +19,8 @@ from alexconv.kernels.rung import BIAS, Rung
 from alexconv.kernels.stages.ladder import SPLITS, STAGES
 from alexconv.messages import print_to_stderr
 from alexconv.networks import persistent
-from alexconv.networks.schedules import FEW_IMAGES, Schedule, can_pool, is_linear
-from alexconv.networks.stages import MaxPooling, Parameters, Product, Stage, Values, product_of_pooled
+from alexconv.networks.schedules import FEW_IMAGES, Schedule, as_one, is_linear
+from alexconv.networks.stages import Parameters, Product, Stage, Values
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, plan_on
@@ -198,13 +198,10 @@ def with_pooling(
     kept: list[tuple[Stage, int]] = []
     of_kept: list[BoundRung] = []
     for (stage, number), bound in zip(stages, bounds, strict=True):
-        before = kept[-1][0] if kept else None
-        if isinstance(before, MaxPooling) and isinstance(stage, Product) and can_pool(before, stage):
-            together = product_of_pooled(before, stage)
-            pooling = replace(bound, conv=together.shape)
-            if not pooling.refusal():
-                kept[-1], of_kept[-1] = (together, number), pooling
-                continue
+        together = as_one(kept[-1][0] if kept else None, stage)
+        if together and not (pooling := replace(bound, conv=together.shape)).refusal():
+            kept[-1], of_kept[-1] = (together, number), pooling
+            continue
         kept.append((stage, number))
         of_kept.append(bound)
     return kept, of_kept

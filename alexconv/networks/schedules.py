@@ -8,7 +8,15 @@ from types import MappingProxyType
 from alexconv.errors import UsageError
 from alexconv.kernels.problem import Device
 from alexconv.networks.persistent import misfit, persistent
-from alexconv.networks.stages import BiasReLU, MaxPooling, PooledProduct, Product, Stage
+from alexconv.networks.stages import (
+    BiasReLU,
+    MaxPooling,
+    PooledProduct,
+    Product,
+    ProductOfPooled,
+    Stage,
+    product_of_pooled,
+)
 from alexconv.planning.planner import DoesNotFit
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
@@ -58,7 +66,7 @@ class Schedule:
             return False
         if self.pools:  # into terms of floats, which are prepared anyway
             floats = PRECISIONS[precision].dtype == "float32"
-            return floats and any(can_pool(*pair) for pair in pairwise(stages))
+            return floats and any(as_one(*pair) for pair in pairwise(stages))
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 
     @property
@@ -71,9 +79,11 @@ def is_linear(stage: Stage) -> bool:
     return isinstance(stage, Product) and stage.planes is not None
 
 
-def can_pool(before: Stage, stage: Stage) -> bool:
-    """Whether a stage is a convolution, and the one before it the pooling of its input."""
-    return isinstance(before, MaxPooling) and isinstance(stage, Product) and not is_linear(stage)
+def as_one(before: Stage | None, stage: Stage) -> ProductOfPooled | None:
+    """A pooling and the convolution after it as one stage, or None if they are not these."""
+    if isinstance(before, MaxPooling) and isinstance(stage, Product) and not is_linear(stage):
+        return product_of_pooled(before, stage)
+    return None
 
 
 def of_output(conv: Conv) -> Conv:
@@ -127,7 +137,7 @@ def fastest_apart(stages: Sequence[Stage], N: int, precision: str) -> Schedule:
 
 
 def fastest(stages: Sequence[Stage], N: int, precision: str, device: Device) -> Schedule:
-    """The schedule that is the fastest on record: one kernel for all stages where it takes the network."""
+    """The schedule that is the fastest on record: one kernel for all stages where it takes them, else a kernel each."""
     whole = SCHEDULES["persistent"]
     try:
         persistent([stage for stage, _ in whole.stages(stages)], precision, N, device)

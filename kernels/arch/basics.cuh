@@ -29,6 +29,33 @@ __device__ __forceinline__ float load_now(const float* address)
     return value;
 }
 
+// The larger of two values, NaN if one of them is (max.NaN: Ampere and later).
+__device__ __forceinline__ float max_nan(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#else
+    return b > a || b != b ? b : a;
+#endif
+}
+
+// The same of each of two fp16 values in a word.
+__device__ __forceinline__ unsigned max_nan_fp16x2(unsigned a, unsigned b)
+{
+#if __CUDA_ARCH__ >= 800
+    unsigned larger;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+#else
+    const float2 first = __half22float2(*reinterpret_cast<__half2*>(&a));
+    const float2 second = __half22float2(*reinterpret_cast<__half2*>(&b));
+    const __half2 larger = __floats2half2_rn(max_nan(first.x, second.x), max_nan(first.y, second.y));
+    return *reinterpret_cast<const unsigned*>(&larger);
+#endif
+}
+
 // Lane 0's value.  The compiler then knows it to be uniform across the warp, and keeps values computed from it in
 // uniform registers.
 __device__ __forceinline__ int warp_uniform(int value)

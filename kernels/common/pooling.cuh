@@ -1,10 +1,11 @@
 // Max pooling of the input as it is loaded: an input's value is the largest of a window of an unpooled plane.
 //
 // Gives: POOLS, whether x has unpooled planes; PLANE_ELEMENTS, of a plane of x; place_in_plane, where a row and a column
-// of the input begin there; load_input, a value from such a place; larger; padding.cuh.
+// of the input begin there; load_input, a value from such a place; padding.cuh.
 //
 // Windows that overlap are loaded again for each input; the caches serve all but the first.
 #pragma once
+#include "../arch/basics.cuh"
 #include "padding.cuh"
 
 #ifdef CONV_POOL_SIZE
@@ -18,18 +19,6 @@ SIZE(UNPOOLED_W, W); SIZE(PLANE_ELEMENTS, H * W);
 constexpr bool POOLS = false;
 #endif
 
-// The larger of two values; NaN if one of them is.
-__device__ __forceinline__ float larger(float a, float b)
-{
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
-    float largest;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(a), "f"(b));
-    return largest;
-#else
-    return b > a || b != b ? b : a;
-#endif
-}
-
 // Offset, in elements, in a plane of x; negative before its first row.
 __device__ __forceinline__ int place_in_plane(int row, int column)
 {
@@ -42,6 +31,6 @@ __device__ __forceinline__ float load_input(const float* __restrict__ x)
     if constexpr (POOLS)
 #pragma unroll
         for (int tap = 1; tap < POOL_SIZE * POOL_SIZE; ++tap)
-            value = larger(value, x[tap / POOL_SIZE * UNPOOLED_W + tap % POOL_SIZE]);
+            value = max_nan(value, x[tap / POOL_SIZE * UNPOOLED_W + tap % POOL_SIZE]);
     return value;
 }

@@ -23,18 +23,6 @@ __device__ __forceinline__ unsigned magnitude(float value)
     return __float_as_uint(value) & ~SIGN;
 }
 
-// The larger of two, in one instruction that takes absolute values: NaN is the largest.
-__device__ __forceinline__ unsigned larger_magnitude(float a, float b)
-{
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
-    return __float_as_uint(larger);
-#else
-    return max(magnitude(a), magnitude(b));
-#endif
-}
-
 // 2^exponent, for exponents between -126 and 127.
 __device__ __forceinline__ constexpr unsigned bits_of_power(int exponent)
 {

@@ -14,6 +14,7 @@
 // Needs: TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
 #include "mma_planes.cuh"
+#include "../arch/basics.cuh"
 #include "../common/range.cuh"
 
 // Two floats as fp16 values in a word: their hi terms, or with `term` 1 the lo terms: the rounding errors of the hi
@@ -139,7 +140,7 @@ struct Pairs : PlaneOutput {
             IF_SHAPE (OF(Pairs, COLUMNS))
                 range.add(magnitude(values.x)), range.add(magnitude(values.y));
             else
-                range.add(larger_magnitude(values.x, values.y));  // two channels of a pixel
+                range.add(__float_as_uint(max_nan(fabsf(values.x), fabsf(values.y))));  // two channels of a pixel
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * OF(Pairs, PLANE) + row * OF(Pairs, PITCH) + column * NEXT;
             if constexpr (terms == 1)

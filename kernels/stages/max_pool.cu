@@ -35,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int tap = 1; tap < R * S; ++tap) {
             const uint4 values = load(tap);
-            largest.x = larger_halves(largest.x, values.x), largest.y = larger_halves(largest.y, values.y);
-            largest.z = larger_halves(largest.z, values.z), largest.w = larger_halves(largest.w, values.w);
+            largest.x = max_nan_fp16x2(largest.x, values.x), largest.y = max_nan_fp16x2(largest.y, values.y);
+            largest.z = max_nan_fp16x2(largest.z, values.z), largest.w = max_nan_fp16x2(largest.w, values.w);
         }
         *reinterpret_cast<uint4*>(y + place<E, F>(part.n, part.first, e, f)) = largest;
     } else {
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             float values[CHUNK];
             load_part<H, W>(x, part.n, part.first, e * U + tap / S, f * U + tap % S, values);
 #pragma unroll
-            for (int i = 0; i < CHUNK; ++i) largest[i] = larger(largest[i], values[i]);
+            for (int i = 0; i < CHUNK; ++i) largest[i] = max_nan(largest[i], values[i]);
         }
         store_part<E, F>(largest, y, part.n, part.first, e, f);
     }

@@ -79,7 +79,7 @@ __device__ __forceinline__ void store_pooled(const Tiling<s>& tile, const Half* 
         float largest = float(window[0]);
 #pragma unroll
         for (int tap = 1; tap < OF.POOL * OF.POOL; ++tap)
-            largest = larger(largest, float(window[(tap / OF.POOL * WIDTH + tap % OF.POOL) * FILTERS]));
+            largest = max_nan(largest, float(window[(tap / OF.POOL * WIDTH + tap % OF.POOL) * FILTERS]));
         const int e = tile.pooled_row() + down, f = tile.pooled_column() + across, m = tile.filter + filter;
         if (e < OF.POOLED_E && f < OF.POOLED_F && m < OF.M) y[(e * OF.POOLED_F + f) * OF.M + m] = Half(largest);
     }

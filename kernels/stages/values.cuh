@@ -1,12 +1,12 @@
 // The arrays of a network's stage: their type, and where a value lies.
 //
-// Gives: Value; VECTOR, the values of a 16-byte vector; place, a value's index; load_channels, some channels of a pixel
-// as floats; larger; shape.cuh.
+// Gives: Value; VECTOR, the values of a 16-byte vector; place, a value's index; load_vector, store_vector, some values
+// as floats; basics.cuh.
 // Needs: LADDER_ELEMENT_BYTES, 2 or 4, and LADDER_CHANNELS_LAST, 1 for [N][H][W][C] and 0 for [N][C][H][W].
 #pragma once
 #include <cuda_fp16.h>
 
-#include "../common/pooling.cuh"
+#include "../arch/basics.cuh"
 
 template <int BYTES>
 struct ValueOf {
@@ -62,22 +62,4 @@ __device__ __forceinline__ void store_vector(const float* values,     // [COUNT]
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) to[i] = Value(values[i]);
     }
-}
-
-// The larger of each of two fp16 values in a word, likewise.
-__device__ __forceinline__ unsigned larger_halves(unsigned a, unsigned b)
-{
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
-    unsigned largest;
-    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(largest) : "r"(a), "r"(b));
-    return largest;
-#else
-    __half first[2], second[2];
-    memcpy(first, &a, sizeof a);
-    memcpy(second, &b, sizeof b);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) first[i] = __half(larger(float(first[i]), float(second[i])));
-    memcpy(&a, first, sizeof a);
-    return a;
-#endif
 }
