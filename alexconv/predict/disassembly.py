@@ -77,6 +77,7 @@ class Operand:
     negative: bool = False
     inverted: bool = False
     reused: bool = False
+    absolute: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,8 @@ def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) 
     word = word.lstrip("!~")
     negative = word.startswith("-") and not re.match(r"-(0x|\d|\.|INF|QNAN)", word)
     word = word.removeprefix("-") if negative else word
-    word = word.replace("|", "")
-    operand = partial(Operand, negative=negative, inverted=inverted)
+    absolute, word = "|" in word, word.replace("|", "")
+    operand = partial(Operand, negative=negative, inverted=inverted, absolute=absolute)
     if match := _CONSTANT.fullmatch(word):
         number, uniform, scale, value = _sum(match["inside"], instruction)
         return operand("C", number, value, uniform, scale, int(match["bank"], 16))

@@ -103,7 +103,7 @@ _MAX_PIECES = 1 << 16
 _FOLDER = Path(__file__).with_name("simulator")
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=default", "-Wno-psabi")
 _HEADER_FIELDS = 11
-_OPERAND_FIELDS = 9
+_OPERAND_FIELDS = 10
 _ROW = _HEADER_FIELDS + _OPERAND_FIELDS * (1 + MAX_OPERANDS)
 
 Table = npt.NDArray[np.int64]
@@ -268,6 +268,7 @@ def _packed(operand: Operand) -> list[int]:
         int(operand.negative),
         int(operand.inverted),
         int(operand.reused),
+        int(operand.absolute),
     ]
 
 

@@ -54,6 +54,17 @@ struct Reader {
         return to.v;
     }
 
+    // The values of an operand that is a float, its sign's modifiers applied.
+    const u32* read_float(const Operand& o, Lanes& to) const
+    {
+        const u32* from = raw(o, to, 0);
+        if (!(o.absolute | o.negative))
+            return from;
+        for (int l = 0; l < N; l++)
+            to.v[l] = (o.absolute ? from[l] & ~(1u << 31) : from[l]) ^ (o.negative ? 1u << 31 : 0);
+        return to.v;
+    }
+
     const u32* raw(const Operand& o, Lanes& to, int high) const
     {
         switch (o.kind) {
@@ -377,6 +388,15 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
             r[l] = chosen(chosen(a[l], b[l], least[l]), c[l], least[l]);
         return out.write(o[0], r);
     }
+    case OP_FLOAT_MINIMUM: {
+        const u32 *a = in.read_float(o[1], t0), *b = in.read_float(o[2], t1), *least = in.read(o[3], t2);
+        for (int l = 0; l < N; l++) {
+            const float x = as_float(a[l]), y = as_float(b[l]);
+            const bool none = x != x || y != y;  // of them is chosen by comparing
+            r[l] = none ? (x != x) == (i.compare == COMPARE_NAN) ? a[l] : b[l] : (x < y) == bool(least[l]) ? a[l] : b[l];
+        }
+        return out.write(o[0], r);
+    }
     case OP_LEA: {
         const int s = is_predicate(o[1]) ? 2 : 1;
         const u32 *a = in.read(o[s], t0), *b = in.read(o[s + 1], t1);
@@ -452,9 +472,11 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
     }
     case OP_ISETP:
     case OP_FSETP: {
-        const u32 *a = in.read(o[2], t0), *b = in.read(o[3], t1);
+        const bool floats = i.op == OP_FSETP;
+        const u32* a = floats ? in.read_float(o[2], t0) : in.read(o[2], t0);
+        const u32* b = floats ? in.read_float(o[3], t1) : in.read(o[3], t1);
         for (int l = 0; l < N; l++)
-            if (i.op == OP_FSETP)
+            if (floats)
                 r[l] = compared_floats(i.compare, as_float(a[l]), as_float(b[l]));
             else if (U32)
                 r[l] = compared(i.compare, a[l], b[l]);

@@ -33,7 +33,7 @@ enum Kind : int { NONE, REGISTER, UNIFORM, PREDICATE, UNIFORM_PREDICATE, IMMEDIA
 
 // As Python packs them: rows of 64-bit integers.
 struct Operand {
-    i64 kind, number, value, uniform, scale, bank, negative, inverted, reused;
+    i64 kind, number, value, uniform, scale, bank, negative, inverted, reused, absolute;
 };
 constexpr int MAX_OPERANDS = 9;
 struct Instruction {
