@@ -30,8 +30,8 @@ class Schedule:
     """A way to launch the stages.
 
     ``epilogue``: bias and ReLU in the product's epilogue; ``waits``: the host waits after each stage; ``graph``: one
-    CUDA graph; ``dependent``: stages are programmatic dependent launches; ``pools``: a convolution whose rung can pools
-    its input as it loads it; ``persistent``: one kernel for all stages.
+    CUDA graph; ``dependent``: stages are programmatic dependent launches; ``pools``: a convolution pools its input
+    as it loads it, if its rung can; ``persistent``: one kernel for all stages.
     """
 
     name: str
@@ -131,7 +131,7 @@ ALL = "all"
 
 
 def fastest_apart(stages: Sequence[Stage], N: int, precision: str) -> Schedule:
-    """The schedule with kernels for each stage that is the fastest on record."""
+    """The fastest with kernels for each stage: ``pooled`` where floats are pooled before a convolution."""
     pools = SCHEDULES["pooled"]
     return pools if pools.differs_on(stages, N, precision) else SCHEDULES["dependent"]
 

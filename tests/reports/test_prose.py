@@ -285,7 +285,7 @@ def small_batch() -> dict[str, list[float]]:
             min(1e3 * summarize(graph["samples"]["kernel"]).median for graph in graphs_of_cudnn()),
         ],
         "Clusters of two gain # µs and # µs": [gained(3), gained(4)],
-        "take # µs, # µs and # µs, where those without took # µs, # µs and # µs": [
+        "took # µs, # µs and # µs in fp32, tf32 and fp16, where those without took # µs, # µs and # µs": [
             graph(precision, clusters) for clusters in (True, False) for precision in classes
         ],
         "`mma-split` # to #, where": errors("mma-split"),
@@ -454,7 +454,9 @@ def whole_networks() -> dict[str, list[float]]:
             *(apart(schedule, 128) for schedule in ("fused", "epilogue")),
         ],
         "so `epilogue` took # µs and # µs": [apart("epilogue", N, "h100/networks-whole-5") for N in (1, 128)],
-        "`dependent` takes # µs and # µs for 128": [us(name, schedule="dependent", N=128) for name in (first, newest)],
+        "`dependent` took # µs and # µs on two of them": [
+            us(name, schedule="dependent", N=128) for name in (first, before)
+        ],
         "with eight images `dependent` took # µs before, and takes # µs; two take # µs, four # µs, sixteen # µs": [
             us(first, schedule="dependent", N=8),
             *(us("h200-3-networks-whole", schedule="dependent", N=N) for N in (8, 2, 4, 16)),
@@ -494,7 +496,7 @@ def whole_networks() -> dict[str, list[float]]:
         ],
         "for conv2, # µs, which takes # µs by": [conv2_of_2012(name) for name in (newest, first)],
         "full to # % instead of # %": [100 * 5 * 57 / (5 * 64), 100 * 55 / 57],  # of conv1's outputs, 55 in a row
-        "two thirds of these passes, # % of the whole": [
+        "128 images # % of the whole in tf32": [
             200
             / 3
             * (passes("tf32", "conv4") + passes("tf32", "conv5"))
