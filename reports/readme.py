@@ -59,7 +59,8 @@ def headline(data: Measurements, frontier: Frontier, searched: Mapping[str, Best
         *("ours, ms", "cuDNN, ms"),
     )
     what = (
-        f"AlexNet's five convolution layers, {MANY} images, {device_name(source.device)}, against cuDNN. "
+        f"AlexNet's five convolution layers, {MANY} images, {device_name(source.device)}, against cuDNN"
+        f"{f' (best of all plans: on {cards})' if (cards := cards_of(searched)) else ''}. "
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )
@@ -122,10 +123,14 @@ def notes(frontier: Frontier, source: Source, searched: Mapping[str, BestOfAll])
     yield machine(frontier, source)
 
 
+def cards_of(searched: Mapping[str, BestOfAll]) -> str:
+    """The cards on which cuDNN's plans were searched."""
+    return " or ".join(dict.fromkeys(searched[contract.name].card for contract in CLASSES if contract.name in searched))
+
+
 def best_plans(searched: Mapping[str, BestOfAll]) -> Iterator[str]:
     """What the column of the best plans compares with, and the layers on which these are faster."""
     classes = [(contract.name, searched[contract.name]) for contract in CLASSES if contract.name in searched]
-    cards = " or ".join(dict.fromkeys(best.card for _, best in classes))
     slower = [
         f"{name} layer {layer} is {faster(best.ratio([layer]))}"
         for name, best in classes
@@ -135,7 +140,8 @@ def best_plans(searched: Mapping[str, BestOfAll]) -> Iterator[str]:
     but = f"; {', '.join(slower)}" if slower else ""
     yield (
         "**Best of all plans**: over cuDNN's engines and their knobs, [searched](docs/peers.md) for each layer, on "
-        f"another card, {cards}{but}. The other columns: over what cuDNN's benchmark picks, in its faster layout."
+        f"another card, {cards_of(searched)}{but}. The other columns: over what cuDNN's benchmark picks, in its faster "
+        "layout."
     )
 
 
