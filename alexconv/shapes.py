@@ -73,6 +73,8 @@ class Conv:
     pool_stride: int = 0  # rows and columns between windows
     unpooled_rows: int = 0  # of the planes in memory, which are pooled to H x W
     unpooled_columns: int = 0
+    stores_terms: bool = False  # the outputs are stored as the fp16 terms that the layer after it multiplies, too
+    takes_terms: bool = False  # the input's terms were stored by the layer before it
 
     def __post_init__(self) -> None:
         sizes = (self.C, self.H, self.W, self.M, self.R, self.S, self.U, *self.dilation, self.groups)
@@ -259,14 +261,16 @@ FEATURES: dict[str, Callable[[Conv], bool]] = {
     "residual": lambda conv: conv.residual,
     "slice": lambda conv: conv.y_channels > 0,
     "pooling": lambda conv: conv.pool_size > 0,
+    "terms": lambda conv: conv.stores_terms or conv.takes_terms,
 }
 
 
 # Those of a layer by itself: the others come from what a network has before and after it.
-LAYER_FEATURES = tuple(name for name in FEATURES if name not in ("residual", "slice", "pooling"))
+OF_FLOATS = "pooling", "terms"  # what kernels that convert their input take over from their neighbours
+LAYER_FEATURES = tuple(name for name in FEATURES if name not in ("residual", "slice", *OF_FLOATS))
 CONVOLUTION_FEATURES = tuple(name for name in LAYER_FEATURES if name not in ("bias", "ReLU"))  # those of gradients
 # Those of most rungs that stand in networks.
-WITHOUT_POOLING = tuple(name for name in FEATURES if name != "pooling")
+NETWORK_FEATURES = tuple(name for name in FEATURES if name not in OF_FLOATS)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ class BoundRung:
     def launches(self, images: int) -> list[LaunchConfig]:
         """The launches over the first micro-batch of these images, in order."""
         problem = self.problem(self.micro_batch(images))
-        return [_config(launch, problem, dynamic=self.dynamic) for launch in self.rung.launches]
+        launches = (launch for launch in self.rung.launches if not (launch.converts and self.conv.takes_terms))
+        return [_config(launch, problem, dynamic=self.dynamic) for launch in launches]
 
     def preparation(self) -> list[LaunchConfig]:
         """The launches that prepare the filters, in order."""
@@ -141,7 +142,7 @@ class BoundRung:
             return tensor_map.window(problem) if tensor_map.window else None
 
         launches = [launch.facts() for launch in self.preparation() + self.launches(N)]
-        arrays = [[name, nbytes] for name, nbytes in _sizes((*rung.scratch, *rung.prepared), problem).items()]
+        arrays = [[name, nbytes] for name, nbytes in _sizes((*self._working_arrays, *rung.prepared), problem).items()]
         maps = [
             [
                 tensor_map.name,
@@ -170,11 +171,15 @@ class BoundRung:
             self.roles.x: self._bytes_of(self.rung.x_shape(self.conv, images)),
             self.roles.y: self._bytes_of(self.rung.y_shape(self.conv, images)),
         }
-        return x_and_y | _sizes(self.rung.scratch, self.problem(self.micro_batch(images)))
+        return x_and_y | _sizes(self._working_arrays, self.problem(self.micro_batch(images)))
 
     def scratch_bytes(self, images: int) -> int:
         """Bytes of all scratch arrays for a piece of the batch."""
-        return sum(_sizes(self.rung.scratch, self.problem(self.micro_batch(images))).values())
+        return sum(_sizes(self._working_arrays, self.problem(self.micro_batch(images))).values())
+
+    @property
+    def _working_arrays(self) -> tuple[Array, ...]:
+        return self.rung.working_arrays(self.conv)
 
     @cached_property
     def image_bytes(self) -> dict[str, int]:
@@ -228,11 +233,11 @@ class BoundRung:
 
 def _config(launch: Launch, p: Problem, *, dynamic: bool) -> LaunchConfig:
     """The launch of a problem; in a build for every shape it takes a bias, which may be none."""
-    grouped = launch.grouped if p.conv.groups > 1 else ()
+    further = (*(launch.grouped if p.conv.groups > 1 else ()), *(launch.terms if p.conv.stores_terms else ()))
     added = {BIAS: p.conv.bias or dynamic, RESIDUAL: p.conv.residual} if launch.stores else {}
     return LaunchConfig(
         launch.entry,
-        (*launch.args, *grouped, *(name for name, has in added.items() if has)),
+        (*launch.args, *further, *(name for name, has in added.items() if has)),
         launch.grid(p),
         launch.block(p),
         launch.dynamic_shared(p),

@@ -81,11 +81,11 @@ class Dynamic:
         return np.array([divisor(of(p)) for _, of in self._numbers], np.uint32)
 
     def suits(self, p: Problem) -> bool:
-        """Whether there is a build; there is none for residuals, pooling, and activations other than ReLU."""
+        """Whether there is a build; there is none for residuals, pooling, terms, and activations other than ReLU."""
         values = {**p.constants, **{name: of(p) for name, of in self.variants}}
         conv = p.conv
         beyond = (conv.groups > 1 and not self.groups) or conv.residual or conv.ceiling or conv.silu or conv.gelu
-        beyond = beyond or conv.pool_size > 0
+        beyond = beyond or conv.pool_size > 0 or conv.stores_terms or conv.takes_terms
         return not beyond and any(build.items() <= values.items() for build in self.builds)
 
 

@@ -37,6 +37,7 @@ BATCH = "N"  # the argument of a launch that is not an array
 TF32_OPERANDS = (
     "an operand below 2^-126 is cut to a multiple of 2^-136, one within 2^-12 of the largest float rounds to infinity"
 )
+TERMS_PREFIX = "y_"
 BIAS, RESIDUAL = "bias", "residual"  # the last arguments of launches that store outputs, where the layer has them
 SLICE_BYTES = 16  # channels of an array with the channels innermost whose slices rungs store: whole vectors of these
 # Two constants never reach a kernel: the planner's, and the one that keeps scratch arrays in the L2 cache.
@@ -127,6 +128,8 @@ class Launch:
     # Blocks of a cluster that wait for each other and read each other's shared memory; the file has CLUSTER_DIMS.
     cluster: Callable[[Problem], int] = lambda p: 1
     grouped: tuple[str, ...] = ()  # further arguments, before the bias, where the layer has groups
+    terms: tuple[str, ...] = ()  # the same where the layer stores its outputs' terms
+    converts: bool = False  # writes the input's terms: not launched where the layer before has stored them
 
 
 def refusing_features(
@@ -176,6 +179,9 @@ class Rung:
     layout: str = STUDY_LAYOUT  # of input and output; nhwc has the channels innermost
     prepare: tuple[Launch, ...] = ()  # reorder the filters into ``prepared`` arrays, once for a set of filters
     prepared: tuple[Array, ...] = ()  # independent of N
+    # The outputs' terms and their range, which the layer after it takes in place of its arrays of the same names less
+    # TERMS_PREFIX; where the layer stores them.
+    terms: tuple[Array, ...] = ()
     # Whether the prepared filters are the posed problem's with channels innermost, [M][R][S][C], and nothing else.
     prepares_nhwc: Callable[[Problem], bool] = lambda p: False
     maps: tuple[TensorMap, ...] = ()
@@ -249,6 +255,10 @@ class Rung:
         """The order of an array's axes: filters, and their gradients, are ``[M][C][R][S]`` in every layout."""
         return STUDY_LAYOUT if array in FILTERS else self.layout
 
+    def working_arrays(self, conv: Conv) -> tuple[Array, ...]:
+        """The arrays besides input, filters and output that launches over a layer's images use."""
+        return (*self.scratch, *self.terms) if conv.stores_terms else self.scratch
+
     def x_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """The operand that comes image by image, in the rung's layout."""
         return self.shape_of(conv.roles.x, conv, N)
@@ -289,9 +299,8 @@ def defines(rung: Rung, conv: Conv, constants: Constants, device: Device = H200)
 
 def geometry_macros(rung: Rung, p: Problem) -> dict[str, int]:
     """The macros ``LADDER_...``, listed at the top of this module."""
-    macros = {
-        f"LADDER_{array.name.upper()}_ELEMENTS": prod(array.shape(p)) for array in (*rung.scratch, *rung.prepared)
-    }
+    arrays = (*rung.working_arrays(p.conv), *rung.prepared)
+    macros = {f"LADDER_{array.name.upper()}_ELEMENTS": prod(array.shape(p)) for array in arrays}
     macros |= {f"LADDER_{name}": size(p) for name, size in rung.sizes}
     for tensor_map in rung.maps:
         prefix = f"LADDER_{tensor_map.name.upper()}"

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -15,11 +16,11 @@ import numpy as np
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.kernels.rung import BIAS, Rung
+from alexconv.kernels.rung import BIAS, TERMS_PREFIX, Rung
 from alexconv.kernels.stages.ladder import SPLITS, STAGES
 from alexconv.messages import print_to_stderr
 from alexconv.networks import persistent
-from alexconv.networks.schedules import FEW_IMAGES, Schedule, as_one, is_linear
+from alexconv.networks.schedules import FEW_IMAGES, Schedule, as_one, follow_each_other, is_linear
 from alexconv.networks.stages import Parameters, Product, Stage, Values
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights
@@ -186,6 +187,8 @@ def plan_network(
         raise DoesNotFit(f"{word} takes no stage of {network.name}")
     if schedule.pools:
         stages, bounds = with_pooling(stages, bounds)
+    if schedule.stores_terms:
+        stages, bounds = with_terms(stages, bounds)
     parameters = [used(stage, weights[number]) for stage, number in stages]
     steps = steps_of([stage for stage, _ in stages], bounds, parameters)
     return NetworkPlan(point, layout, steps, available)
@@ -204,6 +207,22 @@ def with_pooling(
             continue
         kept.append((stage, number))
         of_kept.append(bound)
+    return kept, of_kept
+
+
+def with_terms(
+    stages: Sequence[tuple[Stage, int]], bounds: Sequence[BoundRung]
+) -> tuple[list[tuple[Stage, int]], list[BoundRung]]:
+    """The stages and their rungs, where a convolution stores terms for the next one of the same rung that takes them."""
+    of_kept = list(bounds)
+    for number, ((before, _), (stage, _)) in enumerate(pairwise(stages)):
+        one, other = of_kept[number : number + 2]
+        if one.rung is other.rung and follow_each_other(before, stage):
+            stores = replace(one, conv=replace(one.conv, stores_terms=True))
+            takes = replace(other, conv=replace(other.conv, takes_terms=True))
+            if not (stores.refusal() or takes.refusal()):
+                of_kept[number : number + 2] = stores, takes
+    kept = [(replace(stage, shape=bound.conv), number) for (stage, number), bound in zip(stages, of_kept, strict=True)]
     return kept, of_kept
 
 
@@ -265,6 +284,11 @@ def steps_of(
         has = {"w": isinstance(stage, Product), BIAS: stage.shape.bias}
         arrays |= {name: f"{number}.{name}" for name in own if has.get(name, True)}
         arrays |= {array.name: f"scratch.{array.name}" for array in rung.scratch if not array.lasting}
+        of_terms = [array.name.removeprefix(TERMS_PREFIX) for array in rung.terms]
+        if stage.shape.takes_terms:
+            arrays |= {name: f"{number}.{name}" for name in of_terms}
+        if stage.shape.stores_terms:
+            arrays |= {TERMS_PREFIX + name: f"{number + 1}.{name}" for name in of_terms}
         steps.append(Step(stage, bound, weights, arrays))
     return tuple(steps)
 

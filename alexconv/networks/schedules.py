@@ -31,7 +31,8 @@ class Schedule:
 
     ``epilogue``: bias and ReLU in the product's epilogue; ``waits``: the host waits after each stage; ``graph``: one
     CUDA graph; ``dependent``: stages are programmatic dependent launches; ``pools``: a convolution pools its input
-    as it loads it, if its rung can; ``persistent``: one kernel for all stages.
+    as it loads it, if its rung can; ``stores_terms``: one stores what the next multiplies, if both rungs can;
+    ``persistent``: one kernel for all stages.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Schedule:
     epilogue: bool = False
     dependent: bool = False
     pools: bool = False
+    stores_terms: bool = False
     persistent: bool = False
 
     def stages(self, stages: Sequence[Stage]) -> list[tuple[Stage, int]]:
@@ -65,8 +67,9 @@ class Schedule:
         if self.persistent and misfit([stage for stage, _ in self.stages(stages)], N):
             return False
         if self.pools:  # into terms of floats, which are prepared anyway
+            joins = follow_each_other if self.stores_terms else as_one
             floats = PRECISIONS[precision].dtype == "float32"
-            return floats and any(as_one(*pair) for pair in pairwise(stages))
+            return floats and any(joins(*pair) for pair in pairwise(stages))
         return parent is None or (self._way, self.stages(stages)) != (parent._way, parent.stages(stages))
 
     @property
@@ -77,6 +80,11 @@ class Schedule:
 def is_linear(stage: Stage) -> bool:
     """Whether it is a linear layer."""
     return isinstance(stage, Product) and stage.planes is not None
+
+
+def follow_each_other(before: Stage, stage: Stage) -> bool:
+    """Whether both are convolutions."""
+    return all(isinstance(one, Product) and not is_linear(one) for one in (before, stage))
 
 
 def as_one(before: Stage | None, stage: Stage) -> ProductOfPooled | None:
@@ -115,6 +123,16 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 epilogue=True,
                 dependent=True,
                 pools=True,
+            ),
+            Schedule(
+                "terms",
+                "pooled",
+                "a convolution stores its outputs as the terms that the next one multiplies, of floats",
+                graph=True,
+                epilogue=True,
+                dependent=True,
+                pools=True,
+                stores_terms=True,
             ),
             Schedule(
                 "persistent",

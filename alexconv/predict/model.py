@@ -275,7 +275,7 @@ def steady_state(
 @cache
 def _names(bound: BoundRung) -> tuple[str, ...]:
     rung = bound.rung
-    arrays = [array.name for array in (*rung.scratch, *rung.prepared)]
+    arrays = [array.name for array in (*rung.working_arrays(bound.conv), *rung.prepared)]
     maps, bias = [tensor_map.name for tensor_map in rung.maps], [BIAS] if bound.conv.bias else []
     return (bound.roles.x, bound.roles.w, bound.roles.y, *arrays, *maps, *bias)
 

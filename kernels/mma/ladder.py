@@ -15,7 +15,7 @@ from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, Time
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import WITHOUT_POOLING, Conv
+from alexconv.shapes import NETWORK_FEATURES, Conv
 
 WORD = 4  # bytes
 MMA_WORDS = 8  # words of K in a warp's product
@@ -449,7 +449,7 @@ def rung(
         exceptions=(TF32_OPERANDS,) if factors == "tf32" else (),
         tensor_factors=factors,
         products=PRODUCTS_OF_TERMS[tile.terms],
-        takes=WITHOUT_POOLING,
+        takes=NETWORK_FEATURES,
         time=Time(partial(tile.busy, np.dtype(PRECISIONS[precision].dtype).itemsize)),
         cpu_order=cpu_order,
         dynamic=tile.dynamic(),

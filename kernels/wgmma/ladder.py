@@ -9,7 +9,7 @@ from alexconv.kernels.dynamic import Dynamic, Number
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, Refusal, SharedBytes, beyond_shared
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
-from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import TERMS_PREFIX, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.wgmma.blocked import (
     CHUNK,
     ROW_BYTES,
@@ -32,7 +32,7 @@ from alexconv.kernels.wgmma.blocked import (
     where_it_pays,
 )
 from alexconv.kernels.wgmma.times import tiled
-from alexconv.shapes import FEATURES, WITHOUT_POOLING, Conv
+from alexconv.shapes import FEATURES, NETWORK_FEATURES, Conv
 
 ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
 MBARRIER_BYTES = 8
@@ -306,6 +306,8 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
     def reason(p: Problem) -> str | None:
         if p.conv.pool_size and side(p.conv, gathers) > 1:
             return "pools pixels as they are loaded, not squares of them"
+        if reason := refuses_terms(p.conv, gathers):
+            return reason
         if gathers(p.conv):
             if reason := beyond_map(p.conv):
                 return reason
@@ -353,20 +355,57 @@ def pixels(name: str = "pixels", gathers: Gathers = never) -> Array:
 
 
 def of_tiles(name: str, gathers: Gathers = never) -> Array:
-    """An array with a word for each block of ``prepare_input``."""
-    return Array(name, lambda p: (p.N, *reversed(tiles_and_slices(p.conv, gathers))))
+    """An array with a word for each block of ``prepare_input``, or the ranges that the layer before has stored."""
+
+    def shape(p: Problem) -> tuple[int, ...]:
+        if p.conv.takes_terms:
+            return ranges_shape(p.N, p.conv.C, p.conv.H * p.conv.W)
+        return p.N, *reversed(tiles_and_slices(p.conv, gathers))
+
+    return Array(name, shape)
+
+
+TERM_FILTERS = 32  # outputs of a pixel that have a range together; ``scaling.cuh``
+
+
+def ranges_shape(N: int, channels: int, pixels: int) -> tuple[int, ...]:
+    """A word for each pixel and TERM_FILTERS of its channels."""
+    return N, ceil(channels / TERM_FILTERS), pixels
+
+
+def stored_terms(*names: str) -> tuple[Array, ...]:
+    """The outputs' ranges and terms, for the layer after it."""
+    ranges = Array(f"{TERMS_PREFIX}seen", lambda p: ranges_shape(p.N, p.conv.M, p.conv.E * p.conv.F))
+    terms = (Array(TERMS_PREFIX + name, lambda p: (p.N, p.conv.E * p.conv.F, p.conv.M), HALF) for name in names)
+    return ranges, *terms
+
+
+def refuses_terms(conv: Conv, gathers: Gathers) -> str | None:
+    """Why the layer's terms are not stored by the layer before it, or it stores none, or None."""
+    if conv.stores_terms and (conv.groups > 1 or conv.y_channels or conv.M % CHUNK):
+        return f"stores terms of one group of a multiple of {CHUNK} filters, and of no slice"
+    if conv.takes_terms:
+        plane = side(conv, gathers), products(conv), blocked_c(conv, gathers), blocked_hw(conv, gathers)
+        if conv.pool_size or plane != (1, 1, conv.C, (conv.H, conv.W)):
+            return "takes terms as they lie: of one group, without pooling, squares or padding in memory"
+    return None
 
 
 OWN_CHANNELS = "x", "filters"  # from which an output is computed again where a product has channels of other groups
 
 
-def multiply(operands: Operands, *args: str, grouped: tuple[str, ...] = ()) -> Launch:
-    """The launch of the product itself; ``grouped``: further arguments for a layer with groups."""
+def multiply(
+    operands: Operands, *args: str, grouped: tuple[str, ...] = (), terms: tuple[Array, ...] = ()
+) -> Launch:
+    """The launch of the product itself; ``grouped`` and ``terms``: further arguments for layers with these."""
 
     def shared_bytes(p: Problem) -> int:
         return pipeline_bytes(operands, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True, grouped=grouped)
+    names = tuple(array.name for array in terms)
+    return Launch(
+        "multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True, grouped=grouped, terms=names
+    )
 
 
 def prepare_scaled(terms: int, gathers: Gathers = never) -> tuple[Launch, ...]:
@@ -382,7 +421,7 @@ def scale_input(terms: int, gathers: Gathers = never) -> tuple[Launch, ...]:
     """The launches that scale the input and write its terms."""
     operands, shared = ("pixels",) if terms == 1 else ("pixels_hi", "pixels_lo"), input_bytes(terms, gathers)
     return (
-        Launch("prepare_input", ("x", "seen", *operands), input_grid(gathers), flat_block, shared),
+        Launch("prepare_input", ("x", "seen", *operands), input_grid(gathers), flat_block, shared, converts=True),
         Launch("prepare_outliers", ("x", "seen", "exponents", *operands), images_grid, flat_block, shared, pdl=True),
     )
 
@@ -449,6 +488,8 @@ def dynamic(
 FEW_CHANNELS = {2: ((256, 64), (256, 96)), 4: ((192, 96), (128, 64))}
 ANY_LAYER = Conv(64, 8, 8, 64, 3, 3)
 
+TERMS_SCALED, TERMS_SPLIT = stored_terms("pixels"), stored_terms("pixels_hi", "pixels_lo")
+
 WGMMA_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-half",
@@ -469,7 +510,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=WITHOUT_POOLING,
+        takes=NETWORK_FEATURES,
         time=tiled(as_it_lies, value=2, prepares=False),
     ),
     Rung(
@@ -495,7 +536,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=WITHOUT_POOLING,
+        takes=NETWORK_FEATURES,
         time=tiled(where_it_pays, value=2),
         dynamic=dynamic(
             partial(pipeline_bytes, NATIVE),
@@ -514,11 +555,14 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         file="wgmma/wgmma_scaled.cu",
         launches=(
             *scale_input(1, where_it_pays),
-            multiply(STUDY, "pixel_map", "filter_map", "exponents", "filter_exponents", "y", "N"),
+            multiply(
+                STUDY, "pixel_map", "filter_map", "exponents", "filter_exponents", "y", "N", terms=TERMS_SCALED
+            ),
             FULL_RANGE,
         ),
         constants=tile_constants(STUDY),
         scratch=(of_tiles("seen", where_it_pays), EXPONENTS, pixels(gathers=where_it_pays)),
+        terms=TERMS_SCALED,
         precision="tf32",
         prepare=prepare_scaled(1, where_it_pays),
         prepared=(*SCALED_FILTERS, filters(gathers=where_it_pays)),
@@ -550,6 +594,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
                 STUDY_SPLIT,
                 *("pixel_hi_map", "pixel_lo_map", "filter_hi_map", "filter_lo_map"),
                 *("exponents", "filter_exponents", "y", "N"),
+                terms=TERMS_SPLIT,
             ),
             FULL_RANGE,
         ),
@@ -560,6 +605,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             pixels("pixels_hi", where_it_pays),
             pixels("pixels_lo", where_it_pays),
         ),
+        terms=TERMS_SPLIT,
         precision="fp32",
         prepare=prepare_scaled(2, where_it_pays),
         prepared=(*SCALED_FILTERS, filters("filters_hi", where_it_pays), filters("filters_lo", where_it_pays)),

@@ -46,7 +46,7 @@ from alexconv.kernels.wgmma.ladder_split_k import (
     too_many_splits,
 )
 from alexconv.kernels.wgmma.times import TILE_SIZES, UNEVEN, WGMMA, from_cache, in_waves, single, uneven
-from alexconv.shapes import WITHOUT_POOLING, Conv
+from alexconv.shapes import NETWORK_FEATURES, Conv
 
 GROUP = 16  # values of K that four lanes load together
 REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by number of consumers
@@ -228,7 +228,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         exceptions=(TF32_OPERANDS,),
         tensor_factors="tf32",
-        takes=WITHOUT_POOLING,
+        takes=NETWORK_FEATURES,
         time=time(1, 1),
         dynamic=builds(1, ((64, 64), (128, 128))),
     ),
@@ -266,7 +266,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="tf32",
         products=3,
-        takes=WITHOUT_POOLING,
+        takes=NETWORK_FEATURES,
         time=time(2, 3),
         dynamic=builds(2, ((64, 64), (128, 64))),
     ),

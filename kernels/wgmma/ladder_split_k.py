@@ -31,7 +31,7 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_grid,
 )
 from alexconv.kernels.wgmma.times import tiled
-from alexconv.shapes import WITHOUT_POOLING
+from alexconv.shapes import NETWORK_FEATURES
 
 WORD = 4  # bytes
 LEAST_STAGES = 3  # of a slice, by default
@@ -160,7 +160,7 @@ def split_k(
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
-        takes=WITHOUT_POOLING,
+        takes=NETWORK_FEATURES,
         time=tiled(as_it_lies, value=2, prepares=False, whole=whole),
         dynamic=by_splits if whole else None,
     )

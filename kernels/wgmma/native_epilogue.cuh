@@ -7,6 +7,7 @@
 #include "../common/bias.cuh"
 #include "blocked.cuh"
 #include "own_channels.cuh"
+#include "row_chunks.cuh"
 #include "warpgroups.cuh"
 
 // Where: maps a row of the product to a pixel of the batch, or to none (EveryRow, OutputPositions).  Others: whether
@@ -85,9 +86,7 @@ struct NativeEpilogue {
         }
     }
 
-    // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
-    // threads of these rows.  The four transpose pairs by shuffles, so that each stores eight adjacent columns, 16
-    // bytes.
+    // The four threads of a row transpose pairs by shuffles, so that each stores eight adjacent columns, 16 bytes.
     __device__ __forceinline__ void store_tile(const float (&accumulators)[ACCUMULATORS], int first_row,
                                                int first_filter, int end_filter, const Rows& rows, int across) const
     {
@@ -157,8 +156,7 @@ struct NativeEpilogue {
             }
     }
 
-    // The complete chunk of one j of four, that with the number of the thread's quarter: in round k a thread passes its
-    // pair of j = quarter ^ k to the thread of that quarter.
+    // The chunk of eight filters that this thread stores of a group's four.
     static __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group,
                                                            int half, int quarter, const AddendsOfFour& of_four)
     {
@@ -170,33 +168,12 @@ struct NativeEpilogue {
                                                    output(accumulators[i + 1], of_four.of[j][1]));
             pairs[j] = *reinterpret_cast<const unsigned*>(&pair);
         }
-        unsigned row[4];  // of the j that this thread stores: one pair from each of the four
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            const int other = quarter ^ k;
-            const unsigned given = __shfl_xor_sync(0xffffffff, pick(pairs, other), k);
-            put(row, other, given);
-        }
-        return {{row[0], row[1], row[2], row[3]}};
+        return chunk_of_row(pairs, quarter);
     }
 
     static __device__ __forceinline__ float output(float sum, float addend)
     {
         if constexpr (PAIRS || HAS_RESIDUAL) sum += addend;
         return activated(sum);
-    }
-
-    // Registers cannot be indexed at run time: these select by comparison.
-    static __device__ __forceinline__ unsigned pick(const unsigned (&values)[4], int i)
-    {
-        const unsigned low = i & 1 ? values[1] : values[0], high = i & 1 ? values[3] : values[2];
-        return i & 2 ? high : low;
-    }
-
-    static __device__ __forceinline__ void put(unsigned (&values)[4], int i, unsigned value)
-    {
-#pragma unroll
-        // undefined: a value that is not put yet stays as it is
-        for (int k = 0; k < 4; ++k) values[k] = i == k ? value : values[k];
     }
 };

@@ -30,6 +30,9 @@ struct OutputRow {
         second = power_of_two(exponent - exponent / 2);
     }
 
+    // Whether the image has an exponent: all others are less than NO_EXPONENT.
+    __device__ __forceinline__ bool has_exponent() const { return second > power_of_two(NO_EXPONENT / 2 - NO_EXPONENT); }
+
     // Stores this row's output of each `step`-th filter from `filter` on, up to `end`, given the filters' factors and
     // biases.
     template <int count>

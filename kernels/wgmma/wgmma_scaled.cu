@@ -18,7 +18,7 @@
 #include <cuda_fp16.h>
 
 #include "scaled_preparation.cuh"
-#include "study_epilogue.cuh"
+#include "stored_terms.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,               // of pixels
@@ -26,13 +26,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
              float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
-             long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
+             long long N TERM_PARAMETER(unsigned, y_seen)  // [N][STORED_RANGES][E * F]
+             TERM_PARAMETER(__half, y_pixels)  // [N][E * F][M]
+             EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(
         OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
-        StudyEpilogue<EveryRow>{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)});
+        TermsEpilogue<EveryRow, 1>{{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)}, TERM(y_seen), {TERM(y_pixels)}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -20,7 +20,7 @@
 // at two pixels of each accumulator tile.
 #include <cuda_fp16.h>
 
-#include "study_epilogue.cuh"
+#include "stored_terms.cuh"
 #include "study_full_range.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
@@ -65,14 +65,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
              float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
-             long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
+             long long N TERM_PARAMETER(unsigned, y_seen)  // [N][STORED_RANGES][E * F]
+             TERM_PARAMETER(__half, y_pixels_hi) TERM_PARAMETER(__half, y_pixels_lo)  // [N][E * F][M]
+             EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     multiply_tiles<BlockedProblem, PromoteEachStage>(
         OperandMaps<2>{{pixel_hi_map, pixel_lo_map}, {filter_hi_map, filter_lo_map}},
         PersistentTiles<BlockedProblem>(N),
-        StudyEpilogue<EveryRow>{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)});
+        TermsEpilogue<EveryRow, 2>{{y, exponents, filter_exponents, {int(N)}, ADDENDS(float)}, TERM(y_seen), {TERM(y_pixels_hi), TERM(y_pixels_lo)}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
