@@ -4,31 +4,28 @@
 #pragma once
 #include "blocked.cuh"
 
-// Registers cannot be indexed at run time: these select by comparison.
-__device__ __forceinline__ unsigned pick(const unsigned (&values)[4], int i)
-{
-    const unsigned low = i & 1 ? values[1] : values[0], high = i & 1 ? values[3] : values[2];
-    return i & 2 ? high : low;
-}
-
-__device__ __forceinline__ void put(unsigned (&values)[4], int i, unsigned value)
-{
-#pragma unroll
-    // undefined: a value that is not put yet stays as it is
-    for (int k = 0; k < 4; ++k) values[k] = i == k ? value : values[k];
-}
-
 // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of a row, q being its quarter, its place among the
-// four threads of the row.  Given its pairs of fp16 values for four j, the complete chunk of one of them, that with the
-// number of the quarter: in round k a thread passes its pair of j = quarter ^ k to the thread of that quarter.
+// four threads of the row.  Given its pairs of fp16 values for four j, the complete chunk of j = q: a transpose of 4 x 4
+// pairs in two exchanges, with the thread whose quarter differs in the low bit, and in the high one.
 __device__ __forceinline__ Chunk chunk_of_row(const unsigned (&pairs)[4], int quarter)
 {
-    unsigned row[4];  // of the j that this thread stores: one pair from each of the four
+    const bool odd = quarter & 1, upper = quarter & 2;
+    unsigned kept[2][2];  // of j with the quarter's low bit, below two and above: of the even and the odd quarter
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        const int other = quarter ^ k;
-        const unsigned given = __shfl_xor_sync(0xffffffff, pick(pairs, other), k);
-        put(row, other, given);
+    for (int high = 0; high < 2; ++high) {
+        const unsigned even_j = pairs[2 * high], odd_j = pairs[2 * high + 1];
+        const unsigned own = odd ? odd_j : even_j;
+        const unsigned given = __shfl_xor_sync(0xffffffff, odd ? even_j : odd_j, 1);
+        kept[high][0] = odd ? given : own;
+        kept[high][1] = odd ? own : given;
     }
-    return {{row[0], row[1], row[2], row[3]}};
+    Chunk row;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const unsigned own = upper ? kept[1][i] : kept[0][i];
+        const unsigned given = __shfl_xor_sync(0xffffffff, upper ? kept[0][i] : kept[1][i], 2);
+        row.pairs[i] = upper ? given : own;
+        row.pairs[2 + i] = upper ? own : given;
+    }
+    return row;
 }
