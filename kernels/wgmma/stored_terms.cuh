@@ -28,20 +28,20 @@ static_assert(SIDE == 1 && PRODUCTS == 1 && BLOCKED_C == C && BLOCKED_H == H && 
 SIZE(STORED_RANGES, (M + TERM_FILTERS - 1) / TERM_FILTERS);  // words of a pixel
 
 template <class Where, int terms>
-struct TermsEpilogue : StudyEpilogue<Where, STORES_TERMS> {
-    using Study = StudyEpilogue<Where, STORES_TERMS>;
+struct TermsEpilogue : StudyEpilogue<Where> {
+    using Study = StudyEpilogue<Where>;
     static constexpr int GROUPS_OF_FILTERS = TILE_FILTERS / TERM_FILTERS;
 
     unsigned* ranges;       // [N][STORED_RANGES][E * F]
     __half* planes[terms];  // [N][E * F][M]
 
-    // Those of Study, and of a thread's two rows of each wgmma, of which it has pairs of filters.  A lane has the factor and
+    // Besides those of Study a thread's two rows of each wgmma, of which it has pairs of filters.  A lane has the factor and
     // the bias of the filter with its number in each group, which shuffles pass on: a thread's own, loaded in the epilogue,
     // would not fit beside the accumulators.
     struct Rows {
         typename Study::Rows outputs;
         int first;
-        RowFactor rows[WGMMAS][2];
+        OutputRow rows[WGMMAS][2];
         float factors[GROUPS_OF_FILTERS], biases[HAS_BIAS ? GROUPS_OF_FILTERS : 1];
         bool scaled[GROUPS_OF_FILTERS];  // whether all filters of a group have an exponent
     };
@@ -56,8 +56,7 @@ struct TermsEpilogue : StudyEpilogue<Where, STORES_TERMS> {
             for (int u = 0; u < WGMMAS; ++u)
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    found.rows[u][half].find(this->exponents,
-                                             this->where.pixel(found.first + u * WGMMA_ROWS + 8 * half));
+                    found.rows[u][half].find(this->exponents, pixel_of(found, u, half));
 #pragma unroll
             for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
                 const int filter = min(first_filter + group * TERM_FILTERS + int(threadIdx.x % LANES), M - 1);
@@ -70,83 +69,86 @@ struct TermsEpilogue : StudyEpilogue<Where, STORES_TERMS> {
         return found;
     }
 
+    __device__ __forceinline__ int pixel_of(const Rows& found, int u, int half) const
+    {
+        return this->where.pixel(found.first + u * WGMMA_ROWS + 8 * half);
+    }
+
     __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], const Rows& found,
                                           int first_filter, unsigned char* memory) const
     {
-        if constexpr (STORES_TERMS) {
-            float outputs[WGMMAS][ACCUMULATORS];
+        Study::store(accumulators, found.outputs, first_filter, memory);
+        if constexpr (STORES_TERMS)
 #pragma unroll
-            for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
-                finish(accumulators, found, group, outputs);
-#pragma unroll
-                for (int u = 0; u < WGMMAS; ++u)
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) store_terms(outputs[u], found, u, half, first_filter, group);
-            }
-            Study::store(outputs, found.outputs, first_filter, memory);
-        } else {
-            Study::store(accumulators, found.outputs, first_filter, memory);
-        }
+            for (int group = 0; group < GROUPS_OF_FILTERS; ++group) store_group(accumulators, found, first_filter, group);
     }
 
-    // The outputs of a group of TERM_FILTERS filters.
-    static __device__ __forceinline__ void finish(const float (&accumulators)[WGMMAS][ACCUMULATORS], const Rows& found,
-                                                  int group, float (&outputs)[WGMMAS][ACCUMULATORS])
+    // Stores the terms and ranges of TERM_FILTERS filters of the thread's rows.
+    __device__ __forceinline__ void store_group(const float (&accumulators)[WGMMAS][ACCUMULATORS], const Rows& found,
+                                                int first_filter, int group) const
     {
+        float factors[4][2], biases[4][2];  // of the thread's pairs
 #pragma unroll
         for (int j = 0; j < 4; ++j)
 #pragma unroll
-            for (int column = 0; column < 2; ++column) {
-                const int filter = j * CHUNK + threadIdx.x % 4 * 2 + column;  // of the group
-                const float factor = __shfl_sync(0xffffffff, found.factors[group], filter);
-                float bias = 0;
-                if constexpr (HAS_BIAS) bias = __shfl_sync(0xffffffff, found.biases[group], filter);
+            for (int i = 0; i < 2; ++i) {
+                const int filter = j * CHUNK + threadIdx.x % 4 * 2 + i;  // of the group
+                factors[j][i] = __shfl_sync(0xffffffff, found.factors[group], filter);
+                if constexpr (HAS_BIAS) biases[j][i] = __shfl_sync(0xffffffff, found.biases[group], filter);
+            }
 #pragma unroll
-                for (int u = 0; u < WGMMAS; ++u)
+        for (int u = 0; u < WGMMAS; ++u)
 #pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const int place = group * 16 + j * 4 + 2 * half + column;
-                        const float sum = found.rows[u][half].scaled(accumulators[u][place], factor);
-                        outputs[u][place] = activated(HAS_BIAS ? sum + bias : sum);
+            for (int half = 0; half < 2; ++half) {
+                const OutputRow& row = found.rows[u][half];
+                float outputs[4][2];
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        const float sum = row.scaled(accumulators[u][group * 16 + j * 4 + 2 * half + i], factors[j][i]);
+                        outputs[j][i] = activated(HAS_BIAS ? sum + biases[j][i] : sum);
                     }
+                store_row(outputs, pixel_of(found, u, half), first_filter + group * TERM_FILTERS,
+                          found.scaled[group] && row.has_exponent());
             }
     }
 
-    // Stores the terms and the range of a group of a row's outputs, together with the row's other three threads.
-    __device__ __forceinline__ void store_terms(const float (&outputs)[ACCUMULATORS], const Rows& found, int u, int half,
-                                                int first_filter, int group) const
+    // Stores the terms and the range of TERM_FILTERS outputs of a pixel, together with its other three threads; the range
+    // is unknown where these are not the layer's outputs yet.
+    __device__ __forceinline__ void store_row(const float (&outputs)[4][2], int pixel, int first_filter, bool known) const
     {
-        const int quarter = threadIdx.x % 4, pixel = this->where.pixel(found.first + u * WGMMA_ROWS + 8 * half);
+        const int quarter = threadIdx.x % 4, filter = first_filter + quarter * CHUNK;
+        const bool there = pixel >= 0 && (M % TILE_FILTERS == 0 || filter < M);
         const float power = power_of_two(USUAL_EXPONENT);
         unsigned pairs[terms][4];
         float largest = 0;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            __half of_value[2][terms];
+            __half of_pair[2][terms];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const float value = outputs[group * 16 + j * 4 + 2 * half + i];
-                largest = max_nan(largest, fabsf(value));
-                split(value * power, of_value[i]);
+                largest = max_nan(largest, fabsf(outputs[j][i]));
+                split(outputs[j][i] * power, of_pair[i]);
             }
 #pragma unroll
             for (int term = 0; term < terms; ++term) {
-                const __half2 pair = __halves2half2(of_value[0][term], of_value[1][term]);
+                const __half2 pair = __halves2half2(of_pair[0][term], of_pair[1][term]);
                 pairs[term][j] = *reinterpret_cast<const unsigned*>(&pair);
             }
         }
-        const int group_filter = first_filter + group * TERM_FILTERS, filter = group_filter + quarter * CHUNK;
-        const bool there = pixel >= 0 && (M % TILE_FILTERS == 0 || filter < M);
 #pragma unroll
         for (int term = 0; term < terms; ++term) {
             const Chunk chunk = chunk_of_row(pairs[term], quarter);
             if (there) *reinterpret_cast<Chunk*>(planes[term] + (size_t)pixel * M + filter) = chunk;
         }
-        unsigned range = found.scaled[group] && found.rows[u][half].has_exponent() ? magnitude(largest) : UNKNOWN_RANGE;
+        unsigned range = known ? magnitude(largest) : UNKNOWN_RANGE;
 #pragma unroll
         for (int distance = 1; distance < 4; distance *= 2)
             range = max(range, __shfl_xor_sync(0xffffffff, range, distance));
-        if (there && quarter == 0)
-            ranges[(pixel / PIXELS * STORED_RANGES + group_filter / TERM_FILTERS) * PIXELS + pixel % PIXELS] = range;
+        if (there && quarter == 0) {
+            const int words = pixel / PIXELS * STORED_RANGES + first_filter / TERM_FILTERS;
+            ranges[(size_t)words * PIXELS + pixel % PIXELS] = range;
+        }
     }
 };

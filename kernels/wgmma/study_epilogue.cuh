@@ -1,6 +1,6 @@
 // The epilogue for the study's arrays: accumulators to float y [N][M][E][F], with the scaling removed.
 //
-// Gives: StudyEpilogue<Where>, an Epilogue of warpgroups.cuh, window.cuh and resident.cuh; RowFactor.
+// Gives: StudyEpilogue<Where>, an Epilogue of warpgroups.cuh, window.cuh and resident.cuh.
 //
 // Threads that share a row of accumulators have neighbouring filters, whose outputs lie a plane apart.  So accumulators
 // are transposed through shared memory and stored along the rows, whose pixels are mostly neighbours in y too.
@@ -15,20 +15,17 @@
 static_assert(WGMMAS_ACROSS == 1);
 constexpr int SKEW = 4;  // floats of padding per filter: a row's four threads write 8 banks apart, no bank conflicts
 
-// The image of a row's pixel, or image 0 for a row that is no output.
-__device__ __forceinline__ int image_of(int pixel)
-{
-    return pixel < 0 ? 0 : pixel / PIXELS;
-}
-
-// The factor of a row's outputs: two powers of two, with the filter's applied between them, so that no product leaves a
-// float's range unless the output does.
-struct RowFactor {
+// Where a row's outputs go, and their factor: two powers of two, with the filter's applied between them, so that no
+// product leaves a float's range unless the output does.
+struct OutputRow {
+    long long plane;  // its place in y in the plane of filter 0; negative where the row is no output
     float first, second;
 
     __device__ __forceinline__ void find(const int* exponents, int pixel)
     {
-        const int exponent = -load_now(exponents + image_of(pixel));
+        const int n = pixel < 0 ? 0 : pixel / PIXELS;
+        const int exponent = -load_now(exponents + n);
+        plane = pixel < 0 ? -1 : (long long)n * Y_CHANNELS * PIXELS + pixel % PIXELS;
         first = power_of_two(exponent / 2);
         second = power_of_two(exponent - exponent / 2);
     }
@@ -37,21 +34,10 @@ struct RowFactor {
 
     // Whether the image has an exponent: all others are less than NO_EXPONENT.
     __device__ __forceinline__ bool has_exponent() const { return second > power_of_two(NO_EXPONENT / 2 - NO_EXPONENT); }
-};
 
-// Where a row's outputs go, and their factor.
-struct OutputRow {
-    long long plane;  // its place in y in the plane of filter 0; negative where the row is no output
-    RowFactor factor;
-
-    __device__ __forceinline__ void find(int pixel)
-    {
-        plane = pixel < 0 ? -1 : (long long)image_of(pixel) * Y_CHANNELS * PIXELS + pixel % PIXELS;
-    }
-
-    // Stores this row's output of each `step`-th filter from `filter` on, up to `end`: values that are finished, or sums,
-    // given the filters' factors and biases.
-    template <bool finished, int count>
+    // Stores this row's output of each `step`-th filter from `filter` on, up to `end`, given the filters' factors and
+    // biases.
+    template <int count>
     __device__ __forceinline__ void store(float* y, const Addends<float>& added, const float (&sums)[count],
                                           const float (&factors)[count], const float (&biases)[count], int filter,
                                           int step, int end) const
@@ -63,8 +49,8 @@ struct OutputRow {
         for (int i = 0; i < count; ++i)
             if (KNOWN(PRODUCT_M % TILE_FILTERS == 0) || filter + i * step < end) {
                 const size_t place = first_place + i * pitch;
-                const float sum = finished ? sums[i] : factor.scaled(sums[i], factors[i]);
-                y[place] = finished ? sum : added.activated_at(place, HAS_BIAS ? sum + biases[i] : sum);
+                const float sum = scaled(sums[i], factors[i]);
+                y[place] = added.activated_at(place, HAS_BIAS ? sum + biases[i] : sum);
             }
     }
 };
@@ -82,8 +68,8 @@ __device__ __forceinline__ void write_transposed(const float (&accumulators)[ACC
 }
 
 // The consumers store their accumulators, a tile at a time.  Where: maps a row of the product to a pixel of the batch,
-// or to none (EveryRow, OutputPositions, ResidentPositions).  finished: the accumulators are outputs already.
-template <class Where, bool finished = false>
+// or to none (EveryRow, OutputPositions, ResidentPositions).
+template <class Where>
 struct StudyEpilogue {
     // Filters transposed at a time, double-buffered: while some are stored, the next are written to the other buffer.
     static constexpr int FILTERS = 16, BUFFERS = 2, PITCH = WGMMA_ROWS + SKEW;
@@ -102,14 +88,14 @@ struct StudyEpilogue {
 
     struct Rows {
         OutputRow rows[WGMMAS][2];
-        float factors[finished ? 1 : OWN_FILTERS], biases[HAS_BIAS && !finished ? OWN_FILTERS : 1];
+        float factors[OWN_FILTERS], biases[HAS_BIAS ? OWN_FILTERS : 1];
     };
 
     __device__ __forceinline__ Rows find(int first_row, int first_filter) const
     {
         Rows found;
 #pragma unroll
-        for (int i = 0; !finished && i * WARPGROUP < TILE_FILTERS; ++i) {
+        for (int i = 0; i * WARPGROUP < TILE_FILTERS; ++i) {
             const int filter = first_filter + i * WARPGROUP + threadIdx.x % WARPGROUP;
             found.factors[i] = power_of_two(-load_now(filter_exponents + min(filter, M - 1)));
             if constexpr (HAS_BIAS) found.biases[i] = bias_of(added.bias, min(filter, M - 1));
@@ -119,8 +105,7 @@ struct StudyEpilogue {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = first_row + u * WGMMA_ROWS + half * LANES + threadIdx.x % LANES;
-                if constexpr (!finished) found.rows[u][half].factor.find(exponents, where.pixel(row));
-                found.rows[u][half].find(where.pixel(row));
+                found.rows[u][half].find(exponents, where.pixel(row));
             }
         return found;
     }
@@ -142,7 +127,7 @@ struct StudyEpilogue {
         float* const buffers = reinterpret_cast<float*>(memory) + consumer * BUFFERS * FILTERS * PITCH;
         constexpr int GROUPS_OF_FILTERS = TILE_FILTERS / FILTERS, WARPS = WARPGROUP / LANES, COUNT = FILTERS / WARPS;
         write_transposed<FILTERS, PITCH>(accumulators, 0, buffers);
-        if constexpr (!finished) write_factors(found, 0, buffers);
+        write_factors(found, 0, buffers);
 #pragma unroll
         for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
             // All values of these filters are written; those of the previous group are read, which the next overwrites.
@@ -156,17 +141,17 @@ struct StudyEpilogue {
             for (int i = 0; i < COUNT; ++i) {
                 of_low[i] = column[i * WARPS * PITCH];
                 of_high[i] = column[i * WARPS * PITCH + LANES];
-                if constexpr (!finished) factors[i] = column[i * WARPS * PITCH + WGMMA_ROWS - lane];
-                if constexpr (HAS_BIAS && !finished) biases[i] = column[i * WARPS * PITCH + WGMMA_ROWS + 1 - lane];
+                factors[i] = column[i * WARPS * PITCH + WGMMA_ROWS - lane];
+                if constexpr (HAS_BIAS) biases[i] = column[i * WARPS * PITCH + WGMMA_ROWS + 1 - lane];
             }
             if (group + 1 < GROUPS_OF_FILTERS) {
                 float* const next = buffers + (group + 1) % BUFFERS * FILTERS * PITCH;
                 write_transposed<FILTERS, PITCH>(accumulators, (group + 1) * FILTERS, next);
-                if constexpr (!finished) write_factors(found, group + 1, next);
+                write_factors(found, group + 1, next);
             }
             const int filter = first_filter + group * FILTERS + warp;
-            low.template store<finished>(y, added, of_low, factors, biases, filter, WARPS, end_of_product(first_filter));
-            high.template store<finished>(y, added, of_high, factors, biases, filter, WARPS, end_of_product(first_filter));
+            low.store(y, added, of_low, factors, biases, filter, WARPS, end_of_product(first_filter));
+            high.store(y, added, of_high, factors, biases, filter, WARPS, end_of_product(first_filter));
         }
     }
 
