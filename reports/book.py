@@ -44,7 +44,7 @@ TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 EXERCISES = "book/exercises.json.xz"
 GRADIENTS = "gradients/*.jsonl"
-WHOLE = "h200-6-networks-whole.jsonl"
+WHOLE = "h200-7-networks-whole.jsonl"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",

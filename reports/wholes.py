@@ -32,8 +32,12 @@ PREDICTED: Mapping[str, tuple[str, float, float | None]] = {
     "dependent": ("epilogue", 75, 450),
     "persistent": ("dependent", 48, None),
 }
-# By class and images: microseconds less than `dependent`, as `alexconv predict --network` has them for an H200.
-POOLED, POOLED_GAINS = "pooled", {("fp32", 128): 11.3, ("fp32", 1024): 138, ("tf32", 128): 10.7, ("tf32", 1024): 130}
+# Steps of fp32 and tf32, with the step before and, by class and images, microseconds that torchvision's AlexNet gains
+# on an H200, as `alexconv predict --network` had them before the step's kernels were timed.
+STEPS_OF_FLOATS: Mapping[str, tuple[str, Mapping[tuple[str, int], float]]] = {
+    "pooled": ("dependent", {("fp32", 128): 11.3, ("fp32", 1024): 138, ("tf32", 128): 10.7, ("tf32", 1024): 130}),
+    "terms": ("pooled", {("fp32", 128): -15.9, ("fp32", 1024): 83.1, ("tf32", 128): 4.4, ("tf32", 1024): 13.0}),
+}
 
 
 def networks_in(files: Sequence[Path]) -> tuple[list[Record], Records]:
@@ -47,7 +51,7 @@ def networks_in(files: Sequence[Path]) -> tuple[list[Record], Records]:
     newest = {
         (record["device"], *record["axes"].values()): record
         for record in sorted(timed, key=start)
-        if record["axes"]["schedule"] in (*PREDICTED, POOLED)
+        if record["axes"]["schedule"] in (*PREDICTED, *STEPS_OF_FLOATS)
     }
     return sorted(newest.values(), key=start), records
 
@@ -113,11 +117,14 @@ def schedule_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         yield name, parent or None, latency, us(one[name], "latency"), us(one[name]), gain, *cells
 
 
-POOLED_COLUMNS = "network", "class", "N", "dependent, µs", "predicted, µs", "pooled, µs", "gain"
+def step_columns(step: str) -> tuple[str, ...]:
+    """The columns of ``step_rows``."""
+    return "network", "class", "N", f"{STEPS_OF_FLOATS[step][0]}, µs", "predicted, µs", f"{step}, µs", "gain"
 
 
-def pooled_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
-    """A row for each network, class and N whose convolutions pooled as they loaded, beside pooling apart."""
+def step_rows(records: Sequence[Record], step: str) -> Iterator[tuple[Cell, ...]]:
+    """A row for each network, class and N of a step of floats, beside the step before it."""
+    before, gains = STEPS_OF_FLOATS[step]
     of_points: dict[tuple[str, str, int], dict[str, float]] = {}
     for record in records:
         axes = record["axes"]
@@ -125,10 +132,10 @@ def pooled_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if axes["rungs"] == "auto":
             of_points.setdefault(point, {})[axes["schedule"]] = us(record)
     for (network, precision, N), times in sorted(of_points.items()):
-        if POOLED in times and USUAL in times:
-            gain = POOLED_GAINS.get((precision, N)) if network == SHOWN[0] else None
-            predicted = None if gain is None else times[USUAL] - gain
-            yield network, precision, N, times[USUAL], predicted, times[POOLED], Faster(times[USUAL] / times[POOLED])
+        if step in times and before in times:
+            gain = gains.get((precision, N)) if network == SHOWN[0] else None
+            predicted = None if gain is None else times[before] - gain
+            yield network, precision, N, times[before], predicted, times[step], Faster(times[before] / times[step])
 
 
 STAGE_COLUMNS = ("stage", "rung, 1 image", "µs", "TB/s", "rung, 128 images", "µs", "TB/s")
@@ -211,7 +218,8 @@ def most_schedules(file: Path) -> tuple[int, str]:
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards."""
-    names = "whole-schedules", "whole-pooled", "whole-stages", "whole-timeline", "whole-peers"
+    steps = {step: f"whole-{step}" for step in STEPS_OF_FLOATS}
+    names = "whole-schedules", *steps.values(), "whole-stages", "whole-timeline", "whole-peers"
     blocks: dict[str, list[str]] = {name: [] for name in names}
 
     def add(name: str, columns: Sequence[str], rows: Iterable[tuple[Cell, ...]], origin: str) -> None:
@@ -223,10 +231,11 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         networks, records = networks_in([file])
         origin = source(records, networks, [file])
         add("whole-schedules", SCHEDULE_COLUMNS, schedule_rows(networks), origin)
-        for pooling in files:
-            networks_there, records_there = networks_in([pooling])
-            rows = list(pooled_rows(networks_there))
-            add("whole-pooled", POOLED_COLUMNS, rows, source(records_there, networks_there, [pooling]))
+        for of_floats in files:
+            networks_there, records_there = networks_in([of_floats])
+            origin_there = source(records_there, networks_there, [of_floats])
+            for step, name in steps.items():
+                add(name, step_columns(step), step_rows(networks_there, step), origin_there)
         add("whole-stages", STAGE_COLUMNS, stage_rows(networks), origin)
         add("whole-timeline", TIMELINE_COLUMNS, timeline_rows(networks), origin)
     networks, records = networks_in(files)

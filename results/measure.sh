@@ -297,11 +297,13 @@ whole_networks() {  # schedules of networks and torch's and cuDNN's, with energy
         --peers cudnn-nchw,cudnn-nhwc "${timed[@]}"
     stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 8,32,1024 --verbose \
         --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp32,tf32 --schedule dependent --N 1,32,128,1024 --verbose \
+    stage "$file" --network alexnet-torchvision --precision fp32,tf32 --schedule dependent,pooled,terms \
+        --N 1,32,128,1024 --verbose \
         --peers "$torch" "${timed[@]}"
     stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp16 --schedule dependent --N 1,32,128 --verbose \
         --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-2012 --precision fp32,tf32 --schedule dependent --N 1,32,128 --verbose \
+    stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp32,tf32 --schedule dependent,pooled,terms \
+        --N 1,32,128 --verbose \
         --peers "$torch" "${timed[@]}"
     stage "$file" --network alexnet-2012 --precision fp16 --schedule epilogue --N 1,32,128 --verbose "${timed[@]}"
     stage "$file" --network alexnet-torchvision --precision fp16,tf32,fp32 --schedule dependent --N 1 --verbose \

@@ -213,7 +213,7 @@ def with_pooling(
 def with_terms(
     stages: Sequence[tuple[Stage, int]], bounds: Sequence[BoundRung]
 ) -> tuple[list[tuple[Stage, int]], list[BoundRung]]:
-    """The stages and their rungs, where a convolution stores terms for the next one of the same rung that takes them."""
+    """The stages and their rungs; a convolution stores terms for the next one where both have a rung that can."""
     of_kept = list(bounds)
     for number, ((before, _), (stage, _)) in enumerate(pairwise(stages)):
         one, other = of_kept[number : number + 2]

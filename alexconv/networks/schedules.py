@@ -83,8 +83,8 @@ def is_linear(stage: Stage) -> bool:
 
 
 def follow_each_other(before: Stage, stage: Stage) -> bool:
-    """Whether both are convolutions."""
-    return all(isinstance(one, Product) and not is_linear(one) for one in (before, stage))
+    """Whether both are convolutions of one group."""
+    return all(isinstance(one, Product) and not is_linear(one) and one.shape.groups == 1 for one in (before, stage))
 
 
 def as_one(before: Stage | None, stage: Stage) -> ProductOfPooled | None:
@@ -149,9 +149,10 @@ ALL = "all"
 
 
 def fastest_apart(stages: Sequence[Stage], N: int, precision: str) -> Schedule:
-    """The fastest with kernels for each stage: ``pooled`` where floats are pooled before a convolution."""
-    pools = SCHEDULES["pooled"]
-    return pools if pools.differs_on(stages, N, precision) else SCHEDULES["dependent"]
+    """The fastest with kernels for each stage: of floats one in which convolutions take over from their neighbours."""
+    of_floats = (SCHEDULES[name] for name in ("terms", "pooled"))
+    differing = (schedule for schedule in of_floats if schedule.differs_on(stages, N, precision))
+    return next(differing, SCHEDULES["dependent"])
 
 
 def fastest(stages: Sequence[Stage], N: int, precision: str, device: Device) -> Schedule:

@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (
         ("--network", "whole networks instead of layers, or all: docs/predict.md#whole-networks"),
         ("--precision", f"with --network: error classes, {precision_names()} (default: fp32)"),
-        ("--schedule", "with --network: how its stages are launched in a graph (default: pooled, in fp16 dependent)"),
+        ("--schedule", "with --network: how its stages are launched in a graph (default: terms, in fp16 dependent)"),
     ):
         add(name, type=comma_separated, metavar="LIST", help=text)
     add_own(options)

@@ -394,9 +394,7 @@ def refuses_terms(conv: Conv, gathers: Gathers) -> str | None:
 OWN_CHANNELS = "x", "filters"  # from which an output is computed again where a product has channels of other groups
 
 
-def multiply(
-    operands: Operands, *args: str, grouped: tuple[str, ...] = (), terms: tuple[Array, ...] = ()
-) -> Launch:
+def multiply(operands: Operands, *args: str, grouped: tuple[str, ...] = (), terms: tuple[Array, ...] = ()) -> Launch:
     """The launch of the product itself; ``grouped`` and ``terms``: further arguments for layers with these."""
 
     def shared_bytes(p: Problem) -> int:
@@ -555,9 +553,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         file="wgmma/wgmma_scaled.cu",
         launches=(
             *scale_input(1, where_it_pays),
-            multiply(
-                STUDY, "pixel_map", "filter_map", "exponents", "filter_exponents", "y", "N", terms=TERMS_SCALED
-            ),
+            multiply(STUDY, "pixel_map", "filter_map", "exponents", "filter_exponents", "y", "N", terms=TERMS_SCALED),
             FULL_RANGE,
         ),
         constants=tile_constants(STUDY),

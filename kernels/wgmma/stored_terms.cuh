@@ -1,8 +1,8 @@
 // Outputs stored as the next layer's fp16 terms, too: its input need not be converted.
 //
 // Gives: TermsEpilogue<Where, terms>, an Epilogue of warpgroups.cuh, which without CONV_STORES_TERMS is StudyEpilogue;
-// TERM_PARAMETER(type, name), a parameter of an entry point that has it with CONV_STORES_TERMS alone, and TERM(name),
-// the argument.
+// RANGE_PARAMETER(name) and TERM_PARAMETER(name), parameters of an entry point that has them with CONV_STORES_TERMS alone,
+// and TERM(name), the argument.
 //
 // The next layer multiplies the terms of its input times the usual power of two (scaling.cuh).  Whether an image suits
 // that is known only when all of it is there.  So the floats are stored as well, and for each pixel the largest magnitude
@@ -13,12 +13,14 @@
 
 #ifdef CONV_STORES_TERMS
 constexpr bool STORES_TERMS = true;
-#define TERM_PARAMETER(type, name) , type* __restrict__ name
+#define RANGE_PARAMETER(name) , unsigned* __restrict__ name
+#define TERM_PARAMETER(name) , __half* __restrict__ name
 #define TERM(name) name
 static_assert(GROUPS == 1 && Y_CHANNELS == M && !HAS_RESIDUAL && M % CHUNK == 0 && TILE_FILTERS % TERM_FILTERS == 0);
 #else
 constexpr bool STORES_TERMS = false;
-#define TERM_PARAMETER(type, name)
+#define RANGE_PARAMETER(name)
+#define TERM_PARAMETER(name)
 #define TERM(name) nullptr
 #endif
 #ifdef CONV_TAKES_TERMS

@@ -26,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
              float* __restrict__ y,                     // [N][Y_CHANNELS][E][F]
-             long long N TERM_PARAMETER(unsigned, y_seen)  // [N][STORED_RANGES][E * F]
-             TERM_PARAMETER(__half, y_pixels)  // [N][E * F][M]
+             long long N RANGE_PARAMETER(y_seen)  // [N][STORED_RANGES][E * F]
+             TERM_PARAMETER(y_pixels)  // [N][E * F][M]
              EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
     allow_dependent_launch();

@@ -23,6 +23,7 @@ from statistics import median
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
+from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.tables import NETWORKS
 from alexconv.precisions import PRECISIONS
 from alexconv.records.store import Record, read
@@ -75,6 +76,8 @@ def several(timed: Times) -> Times:
 def take_stages(measured: dict[tuple[Conv, int], Times], record: Record) -> None:
     """Adds the products of a network's record: layers without their bias and ReLU."""
     axes = record["axes"]
+    if SCHEDULES[axes["schedule"]].stores_terms:  # stages leave a part of their work to the one before
+        return
     layers = {stage.name: stage.shape.alone() for stage in NETWORKS[axes["network"]].stages}
     for stage in record.get("stages", ()):
         conv, rung = layers.get(stage["stage"]), RUNGS.get(stage["rung"])

@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_one_line_and_has_another_schedule(name, N, precisi
     executor, network = HostExecutor(device=replace(H200, **changes)), NETWORKS[name]
     with pytest.raises(DoesNotFit, match=message):
         plan_network(executor, NetworkPoint(network, N, precision, PERSISTENT), (None,) * len(network.stages))
-    usual = "dependent" if precision == "fp16" else "pooled"
+    usual = "dependent" if precision == "fp16" else "terms"
     assert fastest(network.stages, N, precision, executor.device).name == usual
 
 

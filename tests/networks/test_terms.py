@@ -73,7 +73,10 @@ def test_stored_terms_give_the_same_bits(rung):
 @pytest.mark.parametrize("rung", STORING)
 def test_filters_without_an_exponent_leave_terms_that_are_converted_again(rung):
     weights = [
-        parameters and replace(parameters, w=np.where(np.arange(len(parameters.w))[:, None, None, None] == 3, np.inf, parameters.w))
+        parameters
+        and replace(
+            parameters, w=np.where(np.arange(len(parameters.w))[:, None, None, None] == 3, np.inf, parameters.w)
+        )
         for parameters in stored_as(generated(network_of_terms()), STORING[rung])
     ]
     assert_same_bits(choose_executor("host"), rung, weights)

@@ -397,7 +397,7 @@ def whole_networks() -> dict[str, list[float]]:
     def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
-    first, before, newest = "h200-networks-whole", "h200-5-networks-whole", "h200-6-networks-whole"
+    first, before, newest = "h200-networks-whole", "h200-5-networks-whole", "h200-7-networks-whole"
     begins = next(line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
 
     def ahead(slots: int) -> float:  # of a kernel that brought so many slots of each warp into the L2 cache
@@ -417,14 +417,6 @@ def whole_networks() -> dict[str, list[float]]:
         stages = {stage["stage"]: stage for stage in newest_of(name, schedule="dependent", N=128)["stages"]}
         return 1e3 * summarize(stages[f"pool{number}"]["samples"]["kernel"]).median
 
-    def conv2_of_2012(name: str) -> float:
-        (conv2,) = (
-            stage
-            for stage in newest_of(name, network="alexnet-2012", schedule="dependent", N=128)["stages"]
-            if stage["stage"] == "conv2"
-        )
-        return 1e3 * summarize(conv2["samples"]["kernel"]).median
-
     pools = {number: pool_us(newest, number) for number in (1, 2, 5)}
 
     def rounds(schedule: str, precision: str) -> list[float]:  # before and after max.NaN, two each
@@ -436,16 +428,14 @@ def whole_networks() -> dict[str, list[float]]:
             if wanted.items() <= line["axes"].items()
         ]
 
+    def of_terms(epilogue: str, precision: str) -> list[float]:
+        wanted = {"precision": precision, "N": 128}
+        recorded = lines(f"terms/h200-{epilogue}.jsonl", "network")
+        samples = (line["samples"]["kernel"] for line in recorded if wanted.items() <= line["axes"].items())
+        return [1e3 * summarize(kernel).median for kernel in samples]
+
     def of_class(name: str, precision: str, N: int) -> float:
         return us(name, precision=precision, schedule="dependent", N=N)
-
-    def passes(precision: str, stage: str) -> float:  # predicted for a pass over a stage's input, with 128 images
-        axes = {"precision": precision, "N": 128, "schedule": "pooled"}
-        predicted = lines("predicted/h200-networks.jsonl", "network-prediction")
-        (record,) = (line for line in predicted if axes.items() <= line["axes"].items())
-        (launches,) = (of["launches"] for of in record["stages"] if of["stage"] == stage)
-        (ms,) = (launch["ms"] for launch in launches if launch["entry"] == "prepare_input")
-        return 1e3 * float(ms)
 
     slot = 132 * 16 * 2048 / 1e6  # MB: each multiprocessor's 16 warps have one
     return {
@@ -485,23 +475,15 @@ def whole_networks() -> dict[str, list[float]]:
         "gained # µs and # µs, as far as two cards": [
             pool_us(before, number) - pool_us("pooling/h200-strips", number) for number in (1, 2)
         ],
-        "are # µs and # µs for conv4 and conv5 in tf32, # µs and # µs in fp32": [
-            passes(precision, stage) for precision in ("tf32", "fp32") for stage in ("conv4", "conv5")
-        ],
         "in fp16 took # µs and # µs, and takes # µs and # µs": rounds("dependent", "fp16"),
         "in tf32 took # µs and # µs, and takes # µs and # µs": rounds("pooled", "tf32"),
         "in fp32 # µs and # µs, and takes # µs and # µs": rounds("pooled", "fp32"),
-        "took # µs in fp16 with 128 images, and # µs in the newest record": [
+        "took # µs in fp16 with 128 images on one card, and takes # µs on another": [
             us(name, network="alexnet-2012", schedule="dependent", N=128) for name in (first, newest)
         ],
-        "for conv2, # µs, which takes # µs by": [conv2_of_2012(name) for name in (newest, first)],
         "full to # % instead of # %": [100 * 5 * 57 / (5 * 64), 100 * 55 / 57],  # of conv1's outputs, 55 in a row
-        "128 images # % of the whole in tf32": [
-            200
-            / 3
-            * (passes("tf32", "conv4") + passes("tf32", "conv5"))
-            / of_class("h200-6-networks-whole", "tf32", 128)
-        ],
+        "in tf32 # µs and # µs, twice # µs and # µs": of_terms("once", "tf32") + of_terms("twice", "tf32"),
+        "in fp32 # µs and # µs, twice # µs and # µs": of_terms("once", "fp32") + of_terms("twice", "fp32"),
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
         "these launches took # µs here, and # µs and # µs on hosts": [
