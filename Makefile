@@ -56,12 +56,12 @@ site: $(READY)
 report: $(READY)
 	$(BIN)/python -m alexconv.reports.build
 
-# One worker more than cores, up to four: some tests wait for processes and time limits.
-WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? cores + 1 : 4)))
+# Two workers more than cores, up to four: some tests wait for processes and time limits.
+WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 2 ? cores + 2 : 4)))
 GPU_WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 8 ? cores : 8)))
 
 # Of one core, where no kernel is compiled yet.
-CPU_MINUTES := 24
+CPU_MINUTES := 16
 MINUTES := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$(($(CPU_MINUTES) / (cores < 4 ? cores : 4) + 1)))
 
 test: $(READY) tools

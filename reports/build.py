@@ -15,7 +15,7 @@ from alexconv.options import exits_cleanly
 from alexconv.predict import page as prediction
 from alexconv.records.compressed import files_in
 from alexconv.records.profiles import comparison
-from alexconv.records.store import read
+from alexconv.records.store import read, reading_once
 from alexconv.reports import (
     board,
     book,
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (CHECKOUT / RESULTS).is_dir():
         raise UsageError(f"{CHECKOUT} is no checkout: it has no record files")
     site = options.site and options.site.resolve()
-    with chdir(CHECKOUT):
+    with chdir(CHECKOUT), reading_once():
         if site:
             build_site(site)
             return 0

@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,8 +78,31 @@ def joined(parts: Iterable[Records]) -> Records:
     return records
 
 
+_FILES: ContextVar[dict[Path, Records] | None] = ContextVar("files", default=None)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Within it each file is read once, however often it is asked for; files must not change meanwhile."""
+    token = _FILES.set({})
+    try:
+        yield
+    finally:
+        _FILES.reset(token)
+
+
 def read_file(path: Path) -> Records:
     """Reads one record file, as ``read`` does."""
+    files = _FILES.get()
+    if files is None:
+        return _records_in(path)
+    where = path.absolute()
+    if where not in files:
+        files[where] = _records_in(path)
+    return files[where]
+
+
+def _records_in(path: Path) -> Records:
     records = Records()
     for number, line in enumerate(lines_of(path), 1):
         record = parsed(line, path)

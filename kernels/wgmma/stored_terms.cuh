@@ -7,6 +7,8 @@
 // The next layer multiplies the terms of its input times the usual power of two (scaling.cuh).  Whether an image suits
 // that is known only when all of it is there.  So the floats are stored as well, and for each pixel the largest magnitude
 // of each TERM_FILTERS filters; prepare_outliers of the next layer looks at these, and converts an outlier from the floats.
+//
+// Needs: TILE_FILTERS, a constant of the rung.
 #pragma once
 #include "row_chunks.cuh"
 #include "study_epilogue.cuh"

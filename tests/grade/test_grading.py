@@ -541,7 +541,7 @@ def test_op_times_need_a_gpu(monkeypatch):
 def test_a_right_submission_beside_one_that_takes_all_it_can_keeps_its_points(tmp_path):
     if problem := sandbox.missing(BUBBLEWRAP):
         pytest.skip(problem)
-    limits = replace(submissions.LIMITS, cpu_seconds=30)
+    limits = replace(submissions.LIMITS, cpu_seconds=12)
     outcome = submissions.graded(len(NEIGHBOURS), tmp_path, NEIGHBOURS, limits, jobs=2)
     assert outcome["unexpected"] == []
     points = {row["kind"]: row.get("points") for row in outcome["rows"]}

@@ -46,7 +46,7 @@ def small() -> Network:
 
 @pytest.fixture(scope="module")
 def host() -> HostExecutor:
-    executor = choose_executor("host")
+    executor = choose_executor("host", host_build="unoptimized")
     assert isinstance(executor, HostExecutor)
     return executor
 

@@ -62,12 +62,12 @@ def assert_same_bits(executor, network, rung, N):
 
 @pytest.mark.parametrize("rung", POOLING)
 def test_pooling_in_the_loads_computes_the_same_bits(rung):
-    assert_same_bits(choose_executor("host"), pooling_network(), rung, 6)
+    assert_same_bits(choose_executor("host", host_build="unoptimized"), pooling_network(), rung, 6)
 
 
 @pytest.mark.parametrize("rung", POOLING)
 def test_a_convolution_that_pools_is_checked_from_its_unpooled_input(rung):
-    executor, network = choose_executor("host"), pooling_network()
+    executor, network = choose_executor("host", host_build="unoptimized"), pooling_network()
     plan, x = plan_of(executor, network, rung, "pooled", 2), images(network, 0, 2)
     with opened(executor, plan) as run:
         errors, whole, _ = checked_stages(plan, x, run.stage_outputs, generated=True)
@@ -86,7 +86,7 @@ def test_squares_and_rungs_that_read_in_place_do_not_pool():
 
 
 def test_the_plan_of_alexnet_pools_where_its_rungs_can():
-    executor = choose_executor("host")
+    executor = choose_executor("host", host_build="unoptimized")
     network = NETWORKS["alexnet-torchvision"]
     for rung, precision in POOLING.items():
         nothing = (None,) * len(network.stages)

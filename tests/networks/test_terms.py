@@ -67,7 +67,7 @@ def assert_same_bits(executor, rung, weights=None):
 
 @pytest.mark.parametrize("rung", STORING)
 def test_stored_terms_give_the_same_bits(rung):
-    assert_same_bits(choose_executor("host"), rung)
+    assert_same_bits(choose_executor("host", host_build="unoptimized"), rung)
 
 
 @pytest.mark.parametrize("rung", STORING)
@@ -79,12 +79,12 @@ def test_filters_without_an_exponent_leave_terms_that_are_converted_again(rung):
         )
         for parameters in stored_as(generated(network_of_terms()), STORING[rung])
     ]
-    assert_same_bits(choose_executor("host"), rung, weights)
+    assert_same_bits(choose_executor("host", host_build="unoptimized"), rung, weights)
 
 
 @pytest.mark.parametrize("rung", STORING)
 def test_each_stage_is_checked_from_its_floats(rung):
-    executor, network = choose_executor("host"), network_of_terms()
+    executor, network = choose_executor("host", host_build="unoptimized"), network_of_terms()
     plan, x = plan_of(executor, network, rung, "terms", 2), images(network, 0, 2)
     with opened(executor, plan) as run:
         errors, whole, _ = checked_stages(plan, x, run.stage_outputs, generated=True)
@@ -111,7 +111,7 @@ def test_layers_whose_terms_lie_otherwise_are_refused():
 def test_alexnet_stores_the_terms_of_its_third_and_fourth_layer(rung):
     network = NETWORKS["alexnet-torchvision"]
     point = NetworkPoint(network, 128, STORING[rung], SCHEDULES["terms"], rung)
-    plan = plan_network(choose_executor("host"), point, (None,) * len(network.stages))
+    plan = plan_network(choose_executor("host", host_build="unoptimized"), point, (None,) * len(network.stages))
     stores = [step.stage.name for step in plan.steps if step.stage.shape.stores_terms]
     assert stores == ["pool2+conv3", "conv4"]
 
