@@ -15,6 +15,7 @@ from alexconv.reports.measurements import card_of
 TYPE = "network"  # of the records
 SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
 ONE, MANY = 1, 128  # images
+FP32 = SHOWN[0], "fp32", MANY  # whose goal is relative to torch
 USUAL = "dependent"  # the fastest schedule with a kernel for each stage
 PEERS = "torch-", "cudnn-"  # what peers' names begin with
 
@@ -204,6 +205,48 @@ def peer_rows(records: Sequence[Record], cards: Mapping[str, str]) -> Iterator[t
         )
 
 
+GOAL_COLUMNS = "torchvision's AlexNet on an H200", "wanted, at most", "measured", "", "why"
+WAITS = "each stage waits for the one before, for its first loads and for the sums of all warps"
+BETWEEN_STREAMS = "launches, and waits between two streams (supposed)"
+AS_LONG = (
+    "of 16 batches the first copy and the last kernels have nothing beside them; the rest is supposed to be memory"
+)
+
+
+def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each goal of the network: the fastest schedules on the newest card, torch's newest times."""
+    times = fastest_schedules(records)
+    peers = [record["axes"] | {"us": us(record)} for record in records if is_peer(record)]
+    of_torch = {axes["rungs"]: axes["us"] for axes in peers if (axes["network"], axes["precision"], axes["N"]) == FP32}
+    goals: list[tuple[str, float, float, str]] = []
+    if one := times.get(("fp16", ONE)):
+        goals.append(("fp16, one image, µs", 45.0, us(one), f"{WAITS}; linear layers take a copy's time"))
+        if begins := one.get("timeline"):
+            goals.append(("its convolutions and poolings, µs", 18.0, begins[5] - begins[0], WAITS))
+    for precision, wanted in (("fp16", 480.0), ("tf32", 600.0)):
+        if many := times.get((precision, MANY)):
+            goals.append((f"{precision}, 128 images, µs", wanted, us(many), ""))
+    if of_torch and (many := times.get(("fp32", MANY))):
+        goals.append(("fp32, 128 images, over torch's faster layout", 0.5, us(many) / min(of_torch.values()), ""))
+    for (precision, N), record in sorted(times.items()):
+        copies, kernels = us(record, "h2d"), us(record)
+        longer, cause = max(copies, kernels), BETWEEN_STREAMS if N == ONE else AS_LONG
+        name = f"{precision}, N = {N}, host to host over the longer of copies and kernels"
+        goals.append((name, 1.05, us(record, "overlapped") / longer, cause))
+    for name, wanted, measured, cause in goals:
+        met = round(measured, 3) <= wanted
+        yield name, f"{wanted:g}", measured, "met" if met else "missed", None if met else cause
+
+
+def fastest_schedules(records: Sequence[Record]) -> dict[tuple[str, int], Record]:
+    """The shortest kernels of the network on the newest card, by class and N."""
+    ours = [record for record in records if record["axes"]["network"] == SHOWN[0] and not is_peer(record)]
+    newest = [record for record in ours if record["device"] == ours[-1]["device"] and "overlapped" in record["samples"]]
+    return {
+        (record["axes"]["precision"], record["axes"]["N"]): record for record in sorted(newest, key=us, reverse=True)
+    }
+
+
 def millijoules(record: Record) -> float | None:
     """Energy of an image in a sustained run, where it was counted."""
     joules = record.get("sustained", {}).get("joules_per_run")
@@ -219,7 +262,7 @@ def most_schedules(file: Path) -> tuple[int, str]:
 def parts(files: Sequence[Path]) -> dict[str, str]:
     """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards."""
     steps = {step: f"whole-{step}" for step in STEPS_OF_FLOATS}
-    names = "whole-schedules", *steps.values(), "whole-stages", "whole-timeline", "whole-peers"
+    names = "whole-schedules", *steps.values(), "whole-stages", "whole-timeline", "whole-goals", "whole-peers"
     blocks: dict[str, list[str]] = {name: [] for name in names}
 
     def add(name: str, columns: Sequence[str], rows: Iterable[tuple[Cell, ...]], origin: str) -> None:
@@ -240,5 +283,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
         add("whole-timeline", TIMELINE_COLUMNS, timeline_rows(networks), origin)
     networks, records = networks_in(files)
     cards = {key: card_of(header) for key, header in records.headers.items() if header["type"] == "device"}
+    if files:
+        add("whole-goals", GOAL_COLUMNS, goal_rows(networks), source(records, networks, files))
     add("whole-peers", PEER_COLUMNS, peer_rows(networks, cards), source(records, networks, files))
     return {name: "\n\n".join(block) or NOT_MEASURED for name, block in blocks.items()}

@@ -209,7 +209,8 @@ def test_the_order_of_threads_changes_nothing(rung):
     conv, chosen = small_layer(rung), {"CHANNELS": 2} if rung.family == "multi" else {}  # one after the other
     x, w = (np.random.default_rng(0).uniform(-1, 1, shape) for shape in (conv.x_shape(2), conv.w_shape()))
     cut = whole(rung, conv, 2, **chosen)
-    outputs = [run_once(choose_executor("host", host_order=order, host_build="unoptimized"), x, w, cut) for order in ORDERS]
+    hosts = (choose_executor("host", host_order=order, host_build="unoptimized") for order in ORDERS)
+    outputs = [run_once(host, x, w, cut) for host in hosts]
     for other in outputs[1:]:
         np.testing.assert_array_equal(outputs[0], other)
 
