@@ -430,7 +430,7 @@ def whole_networks() -> dict[str, list[float]]:
 
     def of_terms(epilogue: str, precision: str) -> list[float]:
         wanted = {"precision": precision, "N": 128}
-        recorded = lines(f"terms/h200-{epilogue}.jsonl", "network")
+        recorded = lines(f"whole/h200-terms-{epilogue}.jsonl", "network")
         samples = (line["samples"]["kernel"] for line in recorded if wanted.items() <= line["axes"].items())
         return [1e3 * summarize(kernel).median for kernel in samples]
 
@@ -484,6 +484,9 @@ def whole_networks() -> dict[str, list[float]]:
         "full to # % instead of # %": [100 * 5 * 57 / (5 * 64), 100 * 55 / 57],  # of conv1's outputs, 55 in a row
         "in tf32 # µs and # µs, twice # µs and # µs": of_terms("once", "tf32") + of_terms("twice", "tf32"),
         "in fp32 # µs and # µs, twice # µs and # µs": of_terms("once", "fp32") + of_terms("twice", "fp32"),
+        "takes # µs for 1024 images in fp16, where `dependent` takes # µs": [
+            us("whole/h200-compiled", N=1024, rungs=rungs) for rungs in ("torch-compile", "auto")
+        ],
         "the linear layers take # µs": [begins[8] - begins[5]],
         "the five convolutions with their poolings take # µs": [begins[5] - begins[0]],
         "these launches took # µs here, and # µs and # µs on hosts": [
