@@ -166,9 +166,11 @@ class TorchNetwork:
     def _settings(self, fp32: str) -> None:
         backends = self._torch.backends
         self._before = backends.cudnn.benchmark, backends.cudnn.benchmark_limit
-        self._classes = backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision
+        # By the former switches: inductor reads them, and refuses a mixture with fp32_precision.
+        self._classes = backends.cudnn.allow_tf32, self._torch.get_float32_matmul_precision()
         backends.cudnn.benchmark, backends.cudnn.benchmark_limit = True, ALL_ENGINES
-        backends.cudnn.conv.fp32_precision = backends.cuda.matmul.fp32_precision = fp32
+        backends.cudnn.allow_tf32 = fp32 == "tf32"
+        self._torch.set_float32_matmul_precision("high" if fp32 == "tf32" else "highest")
 
     def scores(self) -> Values:
         """The scores of the batch, filled with NaN first."""
@@ -201,6 +203,7 @@ class TorchNetwork:
         self._runners.clear()
         backends = torch.backends
         backends.cudnn.benchmark, backends.cudnn.benchmark_limit = self._before
-        backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision = self._classes
+        backends.cudnn.allow_tf32, matmul = self._classes
+        torch.set_float32_matmul_precision(matmul)
         with suppress(RuntimeError):
             torch.cuda.empty_cache()

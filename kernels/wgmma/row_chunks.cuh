@@ -10,7 +10,7 @@
 __device__ __forceinline__ Chunk chunk_of_row(const unsigned (&pairs)[4], int quarter)
 {
     const bool odd = quarter & 1, upper = quarter & 2;
-    unsigned kept[2][2];  // of j with the quarter's low bit, below two and above: of the even and the odd quarter
+    unsigned kept[2][2];  // [j's high bit][even, odd quarter]: pairs of j with the low bit of this quarter
 #pragma unroll
     for (int high = 0; high < 2; ++high) {
         const unsigned even_j = pairs[2 * high], odd_j = pairs[2 * high + 1];
