@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -78,6 +79,14 @@ def test_the_rung_compiles(rung: Rung, conv: Conv, arch: str):
     assert cubin.startswith(ELF)
     for launch in rung.launches:
         assert b"\0" + launch.entry.encode() + b"\0" in cubin, "the entry point is a symbol with its plain name"
+
+
+@pytest.mark.parametrize("rung", [rung for rung in RUNGS.values() if "terms" in rung.takes], ids=lambda rung: rung.name)
+def test_a_build_that_takes_and_stores_terms_compiles(rung: Rung):
+    padded = Conv(384, 13, 13, 256, 3, 3, top=1, bottom=1, left=1, right=1, bias=True, relu=True)
+    conv = replace(padded, takes_terms=True, stores_terms=True)
+    assert rung.refuses(Problem(conv, 1, constants := rung.resolve(conv, {}))) is None
+    assert compile_cubin(rung.path, defines(rung, conv, constants), OWN).startswith(ELF)
 
 
 @pytest.mark.parametrize("family", sorted({rung.family for rung in RUNGS.values() if rung.dynamic}))
