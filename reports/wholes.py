@@ -213,6 +213,21 @@ AS_LONG = (
 )
 
 
+COPY = 4.29e6  # bytes per microsecond of a copy in an H200's memory: results/h200-ceilings.jsonl
+LINEAR_GOAL = 1.18  # over a copy's time: 85 % of its rate
+PARTIAL = "the last two layers have too few weights to reach a copy's rate"
+
+
+def linear_layers(record: Record) -> float:
+    """Microseconds of one image's linear layers over the time in which a copy moves as much as they do."""
+    names = [stage["stage"] for stage in record["stages"]]
+    linear = [place for place, name in enumerate(names) if name.startswith("linear")]
+    moved = sum(record["stages"][place]["bytes"] for place in linear)
+    if begins := record.get("timeline"):
+        return float(begins[linear[-1] + 1] - begins[linear[0]]) * COPY / moved
+    return sum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear) * COPY / moved
+
+
 def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each goal of the network: the fastest schedules on the newest card, torch's newest times."""
     times = fastest_schedules(records)
@@ -223,6 +238,10 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         goals.append(("fp16, one image, µs", 45.0, us(one), f"{WAITS}; linear layers take a copy's time"))
         if begins := one.get("timeline"):
             goals.append(("its convolutions and poolings, µs", 18.0, begins[5] - begins[0], WAITS))
+    for precision in ("fp16", "tf32", "fp32"):
+        if one := times.get((precision, ONE)):
+            name = f"{precision}, one image, linear layers over a copy's time"
+            goals.append((name, LINEAR_GOAL, linear_layers(one), PARTIAL))
     for precision, wanted in (("fp16", 480.0), ("tf32", 600.0)):
         if many := times.get((precision, MANY)):
             goals.append((f"{precision}, 128 images, µs", wanted, us(many), ""))
