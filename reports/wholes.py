@@ -222,10 +222,10 @@ def linear_layers(record: Record) -> float:
     """Microseconds of one image's linear layers over the time in which a copy moves as much as they do."""
     names = [stage["stage"] for stage in record["stages"]]
     linear = [place for place, name in enumerate(names) if name.startswith("linear")]
-    moved = sum(record["stages"][place]["bytes"] for place in linear)
+    copied = float(sum(record["stages"][place]["bytes"] for place in linear)) / COPY
     if begins := record.get("timeline"):
-        return float(begins[linear[-1] + 1] - begins[linear[0]]) * COPY / moved
-    return sum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear) * COPY / moved
+        return float(begins[linear[-1] + 1] - begins[linear[0]]) / copied
+    return sum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear) / copied
 
 
 def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
