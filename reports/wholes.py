@@ -225,7 +225,8 @@ def linear_layers(record: Record) -> float:
     copied = float(sum(record["stages"][place]["bytes"] for place in linear)) / COPY
     if begins := record.get("timeline"):
         return float(begins[linear[-1] + 1] - begins[linear[0]]) / copied
-    return sum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear) / copied
+    took = sum(1e3 * float(median(record["stages"][place]["samples"]["kernel"])) for place in linear)
+    return took / copied
 
 
 def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
