@@ -1,6 +1,7 @@
 """The tables of docs/whole-networks.md, from the records of ``alexconv run --network``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -225,7 +226,7 @@ def linear_layers(record: Record) -> float:
     copied = float(sum(record["stages"][place]["bytes"] for place in linear)) / COPY
     if begins := record.get("timeline"):
         return float(begins[linear[-1] + 1] - begins[linear[0]]) / copied
-    took = sum(1e3 * float(median(record["stages"][place]["samples"]["kernel"])) for place in linear)
+    took = fsum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear)
     return took / copied
 
 
