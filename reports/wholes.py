@@ -240,10 +240,10 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         goals.append(("fp16, one image, µs", 45.0, us(one), f"{WAITS}; linear layers take a copy's time"))
         if begins := one.get("timeline"):
             goals.append(("its convolutions and poolings, µs", 18.0, begins[5] - begins[0], WAITS))
-    for precision in ("fp16", "tf32", "fp32"):
-        if one := times.get((precision, ONE)):
+    for (precision, N), record in sorted(times.items()):
+        if N == ONE:
             name = f"{precision}, one image, linear layers over a copy's time"
-            goals.append((name, LINEAR_GOAL, linear_layers(one), PARTIAL))
+            goals.append((name, LINEAR_GOAL, linear_layers(record), PARTIAL))
     for precision, wanted in (("fp16", 480.0), ("tf32", 600.0)):
         if many := times.get((precision, MANY)):
             goals.append((f"{precision}, 128 images, µs", wanted, us(many), ""))
