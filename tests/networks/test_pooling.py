@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from network_runs import SPLITTING, hard_images, outputs_of, plan_of
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
@@ -12,10 +13,8 @@ from alexconv.networks.plan import NetworkPoint, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.stages import ProductOfPooled, convolution, linear, max_pooling, product_of_pooled
 from alexconv.networks.tables import NETWORKS, Network
-from alexconv.networks.weights import generated, images, stored_as
+from alexconv.networks.weights import images
 from alexconv.shapes import Conv
-
-POOLING = {"wgmma-scaled": "tf32", "wgmma-split": "fp32"}
 
 
 def pooling_network() -> Network:
@@ -31,41 +30,23 @@ def pooling_network() -> Network:
     return Network("pooling", tuple(stages), "for tests")
 
 
-def hard(network: Network, images_of: int) -> np.ndarray:
-    """Images of which most have values that the usual power of two does not suit, or none does."""
-    x = images(network, 0, images_of)
-    x[1] *= 2.0**-30
-    x[2] *= 2.0**40
-    x[3, 0, 2, 3], x[4, 2, 9, 8] = np.nan, np.inf
-    x[5, :, :9] *= 2.0**-60
-    return x
-
-
-def plan_of(executor, network, rung, schedule, N):
-    precision = POOLING[rung]
-    point = NetworkPoint(network, N, precision, SCHEDULES[schedule], rung)
-    return plan_network(executor, point, stored_as(generated(network), precision))
-
-
 def assert_same_bits(executor, network, rung, N):
-    x, outputs = hard(network, N), {}
-    for schedule in ("dependent", "pooled"):
-        plan = plan_of(executor, network, rung, schedule, N)
-        with opened(executor, plan) as run:
-            of_stages = dict(zip((step.stage.name for step in plan.steps), run.stage_outputs(x), strict=True))
-            outputs[schedule] = {name.split("+")[-1]: y for name, y in of_stages.items()}
-    assert not outputs["pooled"].keys() & {"pool1", "pool2"}
-    for name, y in outputs["pooled"].items():
-        np.testing.assert_array_equal(y, outputs["dependent"][name], err_msg=name)
-    assert np.isnan(outputs["pooled"]["conv2"][3]).any()
+    x = hard_images(network, N)
+    due, outputs = (
+        outputs_of(executor, plan_of(executor, network, rung, schedule, N), x) for schedule in ("dependent", "pooled")
+    )
+    assert not outputs.keys() & {"pool1", "pool2"}
+    for name, y in outputs.items():
+        np.testing.assert_array_equal(y, due[name], err_msg=name)
+    assert np.isnan(outputs["conv2"][3]).any()
 
 
-@pytest.mark.parametrize("rung", POOLING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_pooling_in_the_loads_computes_the_same_bits(rung):
     assert_same_bits(choose_executor("host", host_build="unoptimized"), pooling_network(), rung, 6)
 
 
-@pytest.mark.parametrize("rung", POOLING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_a_convolution_that_pools_is_checked_from_its_unpooled_input(rung):
     executor, network = choose_executor("host", host_build="unoptimized"), pooling_network()
     plan, x = plan_of(executor, network, rung, "pooled", 2), images(network, 0, 2)
@@ -88,7 +69,7 @@ def test_squares_and_rungs_that_read_in_place_do_not_pool():
 def test_the_plan_of_alexnet_pools_where_its_rungs_can():
     executor = choose_executor("host", host_build="unoptimized")
     network = NETWORKS["alexnet-torchvision"]
-    for rung, precision in POOLING.items():
+    for rung, precision in SPLITTING.items():
         nothing = (None,) * len(network.stages)
         point = NetworkPoint(network, 128, precision, SCHEDULES["pooled"], rung)
         plan = plan_network(executor, point, nothing)
@@ -98,12 +79,12 @@ def test_the_plan_of_alexnet_pools_where_its_rungs_can():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rung", POOLING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_pooling_in_the_loads_on_a_gpu(rung):
     executor = choose_executor("cuda")
     assert_same_bits(executor, pooling_network(), rung, 6)
     network = NETWORKS["alexnet-torchvision"]
     record = NetworkRunner(executor, NetworkSettings(0.01)).record(
-        NetworkPoint(network, 3, POOLING[rung], SCHEDULES["pooled"], rung)
+        NetworkPoint(network, 3, SPLITTING[rung], SCHEDULES["pooled"], rung)
     )
     assert record["status"] == "ok", record["reason"]

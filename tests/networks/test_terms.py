@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from network_runs import SPLITTING, hard_images, outputs_of, plan_of
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
@@ -16,8 +17,6 @@ from alexconv.networks.stages import convolution, linear, max_pooling
 from alexconv.networks.tables import NETWORKS, Network
 from alexconv.networks.weights import generated, images, stored_as
 from alexconv.shapes import Conv
-
-STORING = {"wgmma-scaled": "tf32", "wgmma-split": "fp32"}
 
 
 def network_of_terms() -> Network:
@@ -32,31 +31,9 @@ def network_of_terms() -> Network:
     return Network("terms", tuple(stages), "for tests")
 
 
-def hard(network: Network, count: int) -> np.ndarray:
-    """Images of which most have values that the usual power of two does not suit, or none does."""
-    x = images(network, 0, count)
-    x[1] *= 2.0**-30
-    x[2] *= 2.0**40
-    x[3, 0, 2, 3], x[4, 2, 8, 7] = np.nan, np.inf
-    x[5, :, :5] *= 2.0**-60
-    return x
-
-
-def plan_of(executor, network, rung, schedule, N, weights=None):
-    precision = STORING[rung]
-    point = NetworkPoint(network, N, precision, SCHEDULES[schedule], rung)
-    return plan_network(executor, point, weights or stored_as(generated(network), precision))
-
-
-def outputs_of(executor, plan, x):
-    with opened(executor, plan) as run:
-        outputs = run.stage_outputs(x)
-        return {step.stage.name.split("+")[-1]: y for step, y in zip(plan.steps, outputs, strict=True)}
-
-
 def assert_same_bits(executor, rung, weights=None):
     network = network_of_terms()
-    x = hard(network, 6)
+    x = hard_images(network, 6)
     plans = [plan_of(executor, network, rung, schedule, 6, weights) for schedule in ("pooled", "terms")]
     assert [step.stage.name for step in plans[1].steps if step.stage.shape.takes_terms] == ["conv2", "conv3", "conv4"]
     due, outputs = (outputs_of(executor, plan, x) for plan in plans)
@@ -65,24 +42,24 @@ def assert_same_bits(executor, rung, weights=None):
     assert np.isnan(outputs["conv4"][3]).any()
 
 
-@pytest.mark.parametrize("rung", STORING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_stored_terms_give_the_same_bits(rung):
     assert_same_bits(choose_executor("host", host_build="unoptimized"), rung)
 
 
-@pytest.mark.parametrize("rung", STORING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_filters_without_an_exponent_leave_terms_that_are_converted_again(rung):
     weights = [
         parameters
         and replace(
             parameters, w=np.where(np.arange(len(parameters.w))[:, None, None, None] == 3, np.inf, parameters.w)
         )
-        for parameters in stored_as(generated(network_of_terms()), STORING[rung])
+        for parameters in stored_as(generated(network_of_terms()), SPLITTING[rung])
     ]
     assert_same_bits(choose_executor("host", host_build="unoptimized"), rung, weights)
 
 
-@pytest.mark.parametrize("rung", STORING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_each_stage_is_checked_from_its_floats(rung):
     executor, network = choose_executor("host", host_build="unoptimized"), network_of_terms()
     plan, x = plan_of(executor, network, rung, "terms", 2), images(network, 0, 2)
@@ -107,22 +84,22 @@ def test_layers_whose_terms_lie_otherwise_are_refused():
     assert "takes no terms" in (BoundRung(floats, conv, floats.resolve(conv, {})).refusal() or "")
 
 
-@pytest.mark.parametrize("rung", STORING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_alexnet_stores_the_terms_of_its_third_and_fourth_layer(rung):
     network = NETWORKS["alexnet-torchvision"]
-    point = NetworkPoint(network, 128, STORING[rung], SCHEDULES["terms"], rung)
+    point = NetworkPoint(network, 128, SPLITTING[rung], SCHEDULES["terms"], rung)
     plan = plan_network(choose_executor("host", host_build="unoptimized"), point, (None,) * len(network.stages))
     stores = [step.stage.name for step in plan.steps if step.stage.shape.stores_terms]
     assert stores == ["pool2+conv3", "conv4"]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rung", STORING)
+@pytest.mark.parametrize("rung", SPLITTING)
 def test_stored_terms_on_a_gpu(rung):
     executor = choose_executor("cuda")
     assert_same_bits(executor, rung)
     network = NETWORKS["alexnet-torchvision"]
     record = NetworkRunner(executor, NetworkSettings(0.01)).record(
-        NetworkPoint(network, 3, STORING[rung], SCHEDULES["terms"], rung)
+        NetworkPoint(network, 3, SPLITTING[rung], SCHEDULES["terms"], rung)
     )
     assert record["status"] == "ok", record["reason"]
