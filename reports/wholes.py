@@ -214,23 +214,31 @@ AS_LONG = (
 )
 
 
-COPY = 4.29e6  # bytes per microsecond of a copy in an H200's memory: results/h200-ceilings.jsonl
+CEILINGS = "h200-ceilings.jsonl"  # beside the records
 LINEAR_GOAL = 1.18  # over a copy's time: 85 % of its rate
 PARTIAL = "the last two layers have too few weights to reach a copy's rate"
 
 
-def linear_layers(record: Record) -> float:
+def copy_rate(file: Path) -> float | None:
+    """Bytes per microsecond of a copy, of a record file's newest ceilings; None without the file."""
+    if not file.exists():
+        return None
+    ceilings = [header for header in read([file]).headers.values() if header["type"] == "ceilings"]
+    return float(ceilings[-1]["copy_bytes_per_s"]) / 1e6
+
+
+def linear_layers(record: Record, rate: float) -> float:
     """Microseconds of one image's linear layers over the time in which a copy moves as much as they do."""
     names = [stage["stage"] for stage in record["stages"]]
     linear = [place for place, name in enumerate(names) if name.startswith("linear")]
-    copied = float(sum(record["stages"][place]["bytes"] for place in linear)) / COPY
+    copied = float(sum(record["stages"][place]["bytes"] for place in linear)) / rate
     if begins := record.get("timeline"):
         return float(begins[linear[-1] + 1] - begins[linear[0]]) / copied
     took = fsum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear)
     return took / copied
 
 
-def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+def goal_rows(records: Sequence[Record], rate: float | None) -> Iterator[tuple[Cell, ...]]:
     """A row for each goal of the network: the fastest schedules on the newest card, torch's newest times."""
     times = fastest_schedules(records)
     peers = [record["axes"] | {"us": us(record)} for record in records if is_peer(record)]
@@ -241,9 +249,9 @@ def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if begins := one.get("timeline"):
             goals.append(("its convolutions and poolings, µs", 18.0, begins[5] - begins[0], WAITS))
     for (precision, N), record in sorted(times.items()):
-        if N == ONE:
+        if N == ONE and rate:
             name = f"{precision}, one image, linear layers over a copy's time"
-            goals.append((name, LINEAR_GOAL, linear_layers(record), PARTIAL))
+            goals.append((name, LINEAR_GOAL, linear_layers(record, rate), PARTIAL))
     for precision, wanted in (("fp16", 480.0), ("tf32", 600.0)):
         if many := times.get((precision, MANY)):
             goals.append((f"{precision}, 128 images, µs", wanted, us(many), ""))
@@ -305,6 +313,7 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     networks, records = networks_in(files)
     cards = {key: card_of(header) for key, header in records.headers.items() if header["type"] == "device"}
     if files:
-        add("whole-goals", GOAL_COLUMNS, goal_rows(networks), source(records, networks, files))
+        rate = copy_rate(files[0].parent / CEILINGS)
+        add("whole-goals", GOAL_COLUMNS, goal_rows(networks, rate), source(records, networks, files))
     add("whole-peers", PEER_COLUMNS, peer_rows(networks, cards), source(records, networks, files))
     return {name: "\n\n".join(block) or NOT_MEASURED for name, block in blocks.items()}

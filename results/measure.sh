@@ -16,9 +16,9 @@
 #   part-11  6 files, 8 min  training steps, networks that train
 #
 # All of them are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
-# the other; those of the others are estimates from the records of their stages, which no card has had in one go yet.
-# Each stage prints its time.  For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder
-# NAME.
+# the other; on another host the main job and part-3 took one and a half times as long (results/README.md).  Those of the
+# others are estimates from the records of their stages, which no card has had in one go yet.  Each stage prints its time.
+# For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
 # (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
@@ -183,7 +183,7 @@ frontier() {  # rungs and peers interleaved, in one process for each file
 
 sustained() {  # the leading rungs and cuDNN once more without rests between runs, after 0.3 s under load
     stage "$name-frontier-sustained" --layers 1-5 --N 128 --no-baseline --sustained 0.3 --seconds 0.03 \
-        --peers "$same_contract" --rungs "$leaders"
+        --peers "$same_contract,torch-nhwc-tf32" --rungs "$leaders"
 }
 
 plans() {  # cuDNN's plans one by one, through its own frontend, with and without transforms; the slow layers last

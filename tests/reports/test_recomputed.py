@@ -440,7 +440,12 @@ CHANGES: dict[str, tuple[str, dict[str, object], Callable[[Point], None], str]] 
     "total": ("h200-alexnet-um", {"rung": "direct", "N": 128}, lambda point: longer(point, "total"), "table-5"),
     "scaling": ("h200-alexnet-scaling", {"N": 2048}, lambda point: longer(point, "kernel"), "table-10"),
     "cuDNN": (FRONTIER, {"rung": "torch-nhwc-fp16"}, lambda point: longer(point, "kernel"), "fp16: "),
-    "error": (FRONTIER, {"rung": "wgmma-half"}, lambda point: point["error"].update(scaled=9e-4), "torch-nhwc-fp16"),
+    "error": (
+        FRONTIER,
+        {"rung": "wgmma-window-half"},
+        lambda point: point["error"].update(scaled=9e-4),
+        "torch-nhwc-fp16",
+    ),
 }
 
 
