@@ -337,7 +337,7 @@ def frontier() -> dict[str, list[float]]:
             100 * (max(scaled[layer] / us for layer, us in half.items()) - 1),
         ],
         "on layer 1: # of the norms here, # in cuDNN's": [error("wgmma-window-scaled"), error("torch-nchw-tf32")],
-        "between them are # µs apart on this card, and # µs on another": [
+        "between them are # µs apart on one card, and # µs on another": [
             events_apart("h200"),
             events_apart("h200-groups"),
         ],
