@@ -23,6 +23,7 @@ from alexconv.records.store import Record
 
 WIDEST = 120  # columns, however wide the terminal is
 LEAST_LABEL = 16  # columns for labels; with fewer left, the layers are split into two tables
+MOST_EXPLAINED = 4  # rungs skipped on all layers, with a row and reasons; more get one line
 PEERS = "peers"
 MARK = "*"
 INDENT = " "
@@ -148,6 +149,8 @@ def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tupl
 def show(console: Console, records: Sequence[Record], ladder: Ladder = ALL_DIRECTIONS) -> None:
     """Prints a table for each workload, batch size, data set and direction, a legend, and each reason for no time."""
     width = min(console.width, WIDEST)
+    idle = idle_rungs(records)
+    records = [record for record in records if record["point"]["rung"] not in idle]
     groups: dict[tuple[str, int, str], list[Record]] = {}
     for record in records:
         point = record["point"]
@@ -156,9 +159,17 @@ def show(console: Console, records: Sequence[Record], ladder: Ladder = ALL_DIREC
         for line in matrix(group, lines_of(group, ladder), width):
             console.print(line, soft_wrap=True)
     explained = legend(records, ladder) if timed(records) else recorded_legend(records)
-    for text in [*([explained] if explained else []), *reasons(records)]:
+    summary = [f"skipped on all layers (--dry-run says why): {', '.join(idle)}"] if idle else []
+    for text in [*([explained] if explained else []), *summary, *reasons(records)]:
         for part in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
             console.print(part, soft_wrap=True, markup=False)
+
+
+def idle_rungs(records: Sequence[Record]) -> list[str]:
+    """The rungs of which every point was skipped, if they are many and others ran."""
+    ran = {record["point"]["rung"] for record in records if record["status"] != "skipped"}
+    idle = [rung for rung in dict.fromkeys(record["point"]["rung"] for record in records) if rung not in ran]
+    return idle if ran and len(idle) > MOST_EXPLAINED else []
 
 
 def timed(records: Iterable[Record]) -> bool:

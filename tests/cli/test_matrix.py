@@ -134,6 +134,20 @@ def test_a_reason_is_given_once_with_all_rungs_and_layers():
     assert cells(text, rungs[0])[:3] == ["skipped"] * 3
 
 
+def test_many_rungs_that_take_no_layer_are_one_line():
+    rungs = [rung.name for rung in LADDER if rung.name != "direct"]
+    skipped = {rung: made_up(1, rung, status="skipped", reason=f"not {rung}") for rung in rungs}
+    few, many = rungs[: matrix.MOST_EXPLAINED], rungs[: matrix.MOST_EXPLAINED + 1]
+    text = shown([made_up(1, "direct", 1.0), *(skipped[rung] for rung in few)])
+    assert all(cells(text, rung)[0] == "skipped" and f"skipped: not {rung} (layer 1: {rung})" in text for rung in few)
+    text = shown([made_up(1, "direct", 1.0), *(skipped[rung] for rung in many)])
+    assert f"skipped on all layers (--dry-run says why): {', '.join(many)}" in " ".join(text.split())
+    assert "not " not in text and text.count("skipped") == 1
+    assert all(f"not {rung}" in shown([skipped[rung] for rung in many]) for rung in many), (
+        "all of them, where nothing ran"
+    )
+
+
 def test_without_times_the_cells_are_marks_and_the_error_is_the_worst():
     text = shown([made_up(1), made_up(2), made_up(1, "channels", status="wrong", reason="far off")])
     assert cells(text, "direct")[:4] == ["ok", "ok", "2.0e-07", "1.0e-05"]
