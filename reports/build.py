@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 
 from alexconv.cli import recorded_times
@@ -141,7 +142,9 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         lambda files: {"comparison": "\n".join(comparison(*files))}, "h200-profile.jsonl", "host/profile.jsonl"
     ),
     "docs/trust.md": trust.parts,
-    "docs/whole-networks.md": of_files(wholes.parts, "*-networks-whole.jsonl"),
+    "docs/whole-networks.md": lambda results: of_files(
+        partial(wholes.parts, rate=memory_bound.copy_rate(read([results / book.CEILINGS]))), "*-networks-whole.jsonl"
+    )(results),
     "results/shared/README.md": lambda results: shared.parts(files_in(results / "shared")),
 }
 

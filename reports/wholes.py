@@ -214,24 +214,15 @@ AS_LONG = (
 )
 
 
-CEILINGS = "h200-ceilings.jsonl"  # beside the records
 LINEAR_GOAL = 1.18  # over a copy's time: 85 % of its rate
 PARTIAL = "the last two layers have too few weights to reach a copy's rate"
 
 
-def copy_rate(file: Path) -> float | None:
-    """Bytes per microsecond of a copy, of a record file's newest ceilings; None without the file."""
-    if not file.exists():
-        return None
-    ceilings = [header for header in read([file]).headers.values() if header["type"] == "ceilings"]
-    return float(ceilings[-1]["copy_bytes_per_s"]) / 1e6
-
-
 def linear_layers(record: Record, rate: float) -> float:
-    """Microseconds of one image's linear layers over the time in which a copy moves as much as they do."""
+    """Time of one image's linear layers over that in which a copy, of ``rate`` bytes per second, moves as much."""
     names = [stage["stage"] for stage in record["stages"]]
     linear = [place for place, name in enumerate(names) if name.startswith("linear")]
-    copied = float(sum(record["stages"][place]["bytes"] for place in linear)) / rate
+    copied = 1e6 * float(sum(record["stages"][place]["bytes"] for place in linear)) / rate
     if begins := record.get("timeline"):
         return float(begins[linear[-1] + 1] - begins[linear[0]]) / copied
     took = fsum(1e3 * median(record["stages"][place]["samples"]["kernel"]) for place in linear)
@@ -288,8 +279,11 @@ def most_schedules(file: Path) -> tuple[int, str]:
     return len(schedules_of(networks, ONE)), min(map(start, networks), default="")
 
 
-def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards."""
+def parts(files: Sequence[Path], rate: float | None = None) -> dict[str, str]:
+    """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards.
+
+    ``rate`` is a copy's in bytes per second; without it there are no goals relative to it.
+    """
     steps = {step: f"whole-{step}" for step in STEPS_OF_FLOATS}
     names = "whole-schedules", *steps.values(), "whole-stages", "whole-timeline", "whole-goals", "whole-peers"
     blocks: dict[str, list[str]] = {name: [] for name in names}
@@ -313,7 +307,6 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     networks, records = networks_in(files)
     cards = {key: card_of(header) for key, header in records.headers.items() if header["type"] == "device"}
     if files:
-        rate = copy_rate(files[0].parent / CEILINGS)
         add("whole-goals", GOAL_COLUMNS, goal_rows(networks, rate), source(records, networks, files))
     add("whole-peers", PEER_COLUMNS, peer_rows(networks, cards), source(records, networks, files))
     return {name: "\n\n".join(block) or NOT_MEASURED for name, block in blocks.items()}

@@ -144,7 +144,7 @@ lenet() {  # each study at its own batch sizes
         --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.05
 }
 
-same_contract=torch-nchw-fp32,torch-nchw-tf32,torch-nhwc-fp16  # cuDNN in the layouts of the classes' rungs
+same_contract=torch-nchw-fp32,torch-nchw-tf32,torch-nhwc-fp16,torch-nhwc-tf32  # layouts of the rungs, and tf32's faster one
 fastest_of_cudnn=torch-nchw-fp32,torch-nhwc-tf32,torch-nhwc-fp16  # cuDNN's faster layouts, with many images
 leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half,\
 wgmma-half-split-k
@@ -183,7 +183,7 @@ frontier() {  # rungs and peers interleaved, in one process for each file
 
 sustained() {  # the leading rungs and cuDNN once more without rests between runs, after 0.3 s under load
     stage "$name-frontier-sustained" --layers 1-5 --N 128 --no-baseline --sustained 0.3 --seconds 0.03 \
-        --peers "$same_contract,torch-nhwc-tf32" --rungs "$leaders"
+        --peers "$same_contract" --rungs "$leaders"
 }
 
 plans() {  # cuDNN's plans one by one, through its own frontend, with and without transforms; the slow layers last
