@@ -6,6 +6,7 @@ from pathlib import Path
 
 from alexconv.kernels.wgmma.ladder_winograd import taps_of, usual_outputs
 from alexconv.precisions import PRECISIONS
+from alexconv.records.labels import device_name
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
@@ -23,30 +24,33 @@ TERA = 1e12
 RULE = "board-rule"  # records of scripts/measure/board_rule.py
 TORCH, FRONTEND = "torch", "cudnn"  # libraries, with which peers' names begin
 
-# Made before anything was measured, for an H100: ms on the ranked benchmark, by rung.  Strict: three products at the
+# Made before anything was measured, for this card: ms on the ranked benchmark, by rung.  Strict: three products at the
 # 811 TFLOP/s of the 6.28 ms that conv2d took.  Tiles: 2.26 times fewer products at the same rate, and 0.2 for
 # transforms.
+PREDICTED_CARD = "H100"
 PREDICTED: Mapping[str, float] = {"wgmma-split": 6.3, "wgmma-winograd": 3.0}
 
 
-def times_rows(beside: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
-    """Each benchmark and class beside cuDNN's fastest."""
+def times_rows(beside: Sequence[Beside], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+    """Each benchmark and class beside cuDNN's fastest on the same card; ``names``: of cards, by key."""
     for pair in beside:
         if pair.workload != BOARD:
             continue
         ours, peer = (microseconds(record) / MS for record in (pair.ours, pair.peer))
         prepared = ours + (median_of(pair.ours, "prepare") or 0.0)
         rate = 2 * pair.conv.macs(pair.N) / (microseconds(pair.ours) * 1e-6) / TERA
-        predicted = PREDICTED.get(pair.ours["point"]["rung"]) if pair.layer == RANKED else None
+        card = names[pair.ours["device"]]
+        foretold = pair.layer == RANKED and PREDICTED_CARD in card
+        predicted = PREDICTED.get(pair.ours["point"]["rung"]) if foretold else None
         yield (
-            *(pair.layer, pair.N, f"{pair.conv.R} x {pair.conv.S}", pair.precision),
+            *(pair.layer, card, pair.N, f"{pair.conv.R} x {pair.conv.S}", pair.precision),
             *(f"`{pair.ours['point']['rung']}`", predicted, ours, prepared, rate, error_of(pair.ours)),
             *(f"`{pair.peer['point']['rung']}`", peer, error_of(pair.peer), Faster(peer / ours)),
         )
 
 
 TIMES = (
-    *("benchmark", "N", "filter", "class", "rung", "predicted, ms", "ms", "with filters prepared, ms"),
+    *("benchmark", "GPU", "N", "filter", "class", "rung", "predicted, ms", "ms", "with filters prepared, ms"),
     *("TFLOP/s of the definition's", "largest error over norms", "fastest cuDNN", "its ms", "its error", "ours"),
 )
 
@@ -132,10 +136,14 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     records = read(files)
     outcomes = [header for header in records.headers.values() if header["type"] == RULE]
     beside = pairs(records, lambda name: PRECISIONS[name].peer)
-    origin = source(records, [*records.points, *outcomes], files)
+    names = {key: device_name(header) for key, header in records.headers.items() if header["type"] == "device"}
+
+    def origin(workload: str) -> str:
+        return source(records, [point for point in records.points if point["point"]["workload"] == workload], files)
+
     return {
-        "board-times": table(TIMES, times_rows(beside), origin),
-        "board-rule": table(RULES, rule_rows(outcomes), origin),
+        "board-times": table(TIMES, times_rows(beside, names), origin(BOARD)),
+        "board-rule": table(RULES, rule_rows(outcomes), source(records, outcomes, files)),
         "board-counts": "\n".join(markdown_table(COUNTS, list(counts_rows()))),
-        "board-large": table(LARGES, large_rows(beside), origin),
+        "board-large": table(LARGES, large_rows(beside), origin(LARGE)),
     }

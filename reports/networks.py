@@ -24,6 +24,9 @@ MOST_IMAGES = 128  # the batch whose layers the table of grouped layers has
 PREPARES = ("prepare_input", "pad_input")
 
 
+Layer = tuple[str, int, int, str]  # workload, layer, N, key of the device
+
+
 @dataclass(frozen=True)
 class Beside:
     """A layer's fastest rung of a class, and the fastest of cuDNN and cuBLAS, in one run."""
@@ -52,14 +55,17 @@ def microseconds(record: Record) -> float:
 
 
 def pairs(records: Records, peer_of: Callable[[str], str] = str) -> list[Beside]:
-    """Each layer, N and class that has both; a stricter class's rungs serve too.  ``peer_of``: a class's peers'."""
-    by_layer: dict[tuple[str, int, int], list[Record]] = {}
+    """Each layer, N and class that has both on one card; a stricter class's rungs serve too.
+
+    ``peer_of``: the class of a class's peers.
+    """
+    by_layer: dict[Layer, list[Record]] = {}
     for record in records.points:
         point = record["point"]
         if record["status"] == "ok" and "layer" in point and median_of(record, "kernel") is not None:
-            by_layer.setdefault((point["workload"], point["layer"], point["N"]), []).append(record)
+            by_layer.setdefault((point["workload"], point["layer"], point["N"], record["device"]), []).append(record)
     beside = []
-    for (workload, layer, N), of_layer in sorted(by_layer.items(), key=in_order):
+    for (workload, layer, N, _), of_layer in sorted(by_layer.items(), key=in_order):
         for precision in PRECISIONS:
             served, peer = {precision, *PRECISIONS[precision].stricter}, peer_of(precision)
             ours = [record for record in of_layer if class_of(record) in served]
@@ -70,9 +76,9 @@ def pairs(records: Records, peer_of: Callable[[str], str] = str) -> list[Beside]
     return beside
 
 
-def in_order(group: tuple[tuple[str, int, int], list[Record]]) -> tuple[int, int, int]:
+def in_order(group: tuple[Layer, list[Record]]) -> tuple[int, int, int]:
     """Sorting key: networks in the order of WORKLOADS, then N, then layers."""
-    workload, layer, N = group[0]
+    workload, layer, N, _ = group[0]
     return list(WORKLOADS).index(workload), N, layer
 
 

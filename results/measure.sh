@@ -406,7 +406,7 @@ data() {  # the same points on other data: power, and so time, depends on it
 }
 
 hard() {  # errors of conv2d and cuDNN on hard data, and the largest that a search finds for each rung
-    whole "$name-hard" "hard: not finished, or a bound is broken" "$here/scripts/measure/hard_data.py" search conv2d --seconds 0.7 --out
+    whole "$name-hard" "hard: not finished, or a bound is broken" "$here/scripts/measure/hard_data.py" search conv2d --out
 }
 
 sweep() {  # sweep FILE N: the 2019 study's tile sizes

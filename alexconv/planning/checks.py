@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from alexconv.parallel import each_block, each_image
+from alexconv.parallel import each_block, each_image, each_slice
 from alexconv.precisions import Bound, Precision
 from alexconv.shapes import DGRAD, Conv
 
@@ -219,11 +219,17 @@ class ExactBatch:
         each_image(fill, len(x))
         return x
 
-    def output(self, image: int) -> np.ndarray:
-        """The output of an image, ``[M][E][F]``."""
-        y = np.zeros(self.of_parts.shape[2:], np.float32)
-        for sign, part in zip(self.signs[image], self.of_parts[self.of_base[image]], strict=True):
-            y += sign * part
+    def outputs(self, images: slice) -> np.ndarray:
+        """The outputs of some images, ``[n][M][E][F]``."""
+        of_base, signs = self.of_base[images], self.signs[images, :, None, None, None]
+        y = np.empty((len(of_base), *self.of_parts.shape[2:]), np.float32)
+        for base, parts in enumerate(self.of_parts):
+            of_images = signs[of_base == base]
+            total = of_images[:, 0] * parts[0]
+            term = np.empty_like(total)
+            for group in range(1, len(parts)):
+                total += np.multiply(of_images[:, group], parts[group], out=term)
+            y[of_base == base] = total
         if self.bias is not None:
             y += self.bias[:, None, None]
         return np.maximum(y, 0, out=y) if self.conv.relu else y
@@ -231,10 +237,11 @@ class ExactBatch:
     def wrong(self, y: Outputs) -> int:
         """How many outputs ``[N][M][E][F]`` are not exact."""
 
-        def of_image(image: int) -> int:
-            return int((y[image : image + 1][0] != self.output(image)).sum())
+        def of_images(images: slice) -> int:
+            return int((y[images] != self.outputs(images)).sum())
 
-        return sum(each_image(of_image, len(y)))
+        at_once = CHECKED_BYTES // self.of_parts[0, 0].nbytes
+        return sum(each_slice(of_images, len(y), at_once))
 
     def turned(self, sign: int) -> "ExactBatch":
         """The images in reverse order, times 1 or -1."""

@@ -1,6 +1,6 @@
 """Errors of conv2d and cuDNN on hard data, and of a search for the worst data, as a record file.
 
-python scripts/measure/hard_data.py search conv2d --seconds 0.7 --out results/h200-hard.jsonl
+python scripts/measure/hard_data.py search conv2d --out results/h200-hard.jsonl
 
 ``conv2d``: error and bound of each class on each data set and layer of AlexNet, and cuDNN's error on the same data
 against the same bound, with the kernels that cuDNN ran.  ``search``: for each rung the worst ratio of
@@ -46,7 +46,7 @@ CLASSES = {name: precision.dtype for name, precision in PRECISIONS.items() if pr
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
-MOST_TRIALS, SEED = 10_000, 0  # of a rung's search
+TRIALS, SEED = 120, 0  # of a rung's search
 N = 4  # images of AlexNet's layers
 
 
@@ -64,7 +64,7 @@ def compile_choices(executor: Executor, layers: Sequence[int]) -> dict[tuple[str
     return names
 
 
-def compared(executor: Executor, seconds: float) -> Iterator[Record]:
+def compared(executor: Executor) -> Iterator[Record]:
     """A record for each class, layer and data set."""
     layers = range(1, len(WORKLOADS["alexnet"].layers) + 1)
     names = compile_choices(executor, layers)
@@ -120,7 +120,7 @@ def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) ->
     }
 
 
-def searched(executor: Executor, seconds: float) -> Iterator[Record]:
+def searched(executor: Executor, trials: int) -> Iterator[Record]:
     """A record for each rung: the worst that the search finds."""
     rungs = [rung for rung in LADDER if not executor.unsuited(rung) and takes(rung)]
     cuts = {
@@ -137,7 +137,7 @@ def searched(executor: Executor, seconds: float) -> Iterator[Record]:
         dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
         additions = cuts[rung.name].bound.atomic_additions(IMAGES)
         target = adversary.Target(run, SEARCHED, IMAGES, precision, dtype, additions)
-        worst = adversary.search(target, MOST_TRIALS, seconds, SEED)
+        worst = adversary.search(target, trials, SEED)
         figures = {"ratio": worst.ratio, "scaled": worst.scaled}
         yield {
             "rung": rung.name,
@@ -155,24 +155,30 @@ def takes(rung: Rung) -> bool:
     return rung.refuses(Problem(SEARCHED, IMAGES, rung.resolve(SEARCHED, {}))) is None
 
 
-PARTS = {"conv2d": compared, "search": searched}
+PARTS = "conv2d", "search"
+
+
+def records_of(parts: Sequence[str], executor: Executor, trials: int) -> Iterator[tuple[str, Record]]:
+    """The records of some parts, each with its part."""
+    for part in parts:
+        for record in compared(executor) if part == "conv2d" else searched(executor, trials):
+            yield part, record
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the parts and records them; 1 where a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("parts", nargs="+", choices=tuple(PARTS))
+    parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
-    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of the search per rung (default: 2)")
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"of the search for each rung (default: {TRIALS})")
     options = parser.parse_args(arguments)
     executor = choose_executor("auto")
     file, broken = RecordFile(options.out), 0  # of our own bounds
     command = "python scripts/measure/hard_data.py " + " ".join(arguments or sys.argv[1:])
     headers = environment.write_headers(file, executor.header(), command)
     try:
-        records = ((part, record) for part in options.parts for record in PARTS[part](executor, options.seconds))
-        for kind, record in records:
-            file.header({"conv2d": "guarantee", "search": "search"}[kind], {**record, **headers})
+        for part, record in records_of(options.parts, executor, options.trials):
+            file.header({"conv2d": "guarantee", "search": "search"}[part], {**record, **headers})
             ratio = record.get("ratio")
             if ratio is None:
                 ratio = float(record["conv2d"]["scaled"]) / record["conv2d"]["bound"]

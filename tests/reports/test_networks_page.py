@@ -19,6 +19,7 @@ def point(rung, precision, us, layer=5, N=32, status="ok", constants=None, workl
             "precision": precision,
             "constants": constants or {},
         },
+        "device": "d",
         "status": status,
         "samples": {"kernel": [us / 1e3] * 6},
         "launches": launches,
