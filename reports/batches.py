@@ -27,7 +27,8 @@ def section(measurements: Measurements, workload: str, frontier: Frontier | None
     return Section(
         "batches",
         "Time per image",
-        "Once the GPU is full, cost per image is constant; below that, larger batches cost less per image.",
+        "Once the GPU is full, cost per image hardly depends on the batch with most rungs; below that, larger batches "
+        "usually cost less per image.",
         per_image(measurements, workload, frontier),
     )
 

@@ -66,7 +66,8 @@ def about_predictions(device: Record, known: Gpu | None, compared: Sequence[Pair
 def about_roofs(measurements: Measurements, points: int) -> str:
     """Where the roofs come from, or how to get them."""
     if points:
-        return roof_text(roofs(measurements.ceilings, measurements.device, measurements.ladder))
+        known = roofs(measurements.ceilings, measurements.device, measurements.ladder)
+        return roof_text(known, measurements.ceilings_card)
     return "No roofline: `alexconv ceilings` measures this card's rates into a record file; name it here too."
 
 

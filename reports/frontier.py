@@ -44,7 +44,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Faster, Table, markdown_table, shown
 from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, at_most, goals, graph, verdict
-from alexconv.reports.measurements import Measured, sum_or_none
+from alexconv.reports.measurements import Measured, card_of, sum_or_none
 from alexconv.reports.overview import device_line, once
 from alexconv.shapes import WORKLOADS
 
@@ -479,7 +479,12 @@ def error(point: Measured | None) -> float | None:
 def origin(source: Source) -> str:
     """The figures' record file, machine and libraries."""
     device = source.device
-    facts = [device_line(device), f"driver {device.get('driver', '?')}", f"CUDA {device.get('toolkit', '?')}"]
+    card = f" ({card_of(device)})" if device.get("uuid") else ""
+    facts = [
+        device_line(device) + card,
+        f"driver {device.get('driver', '?')}",
+        f"CUDA {device.get('toolkit', '?')}",
+    ]
     for peer in (point.record["peer"] for point in source.points if point.record.get("peer")):
         facts.append(f"torch {peer.get('torch', '?')} with cuDNN {peer.get('cudnn', '?')}")
     slowed = sum(bool(point.record.get("throttled")) for point in source.points)

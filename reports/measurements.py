@@ -233,6 +233,11 @@ class Measurements:
         """The device's measured ceilings."""
         return next((header for header in reversed(self.of_type("ceilings"))), None)
 
+    @property
+    def ceilings_card(self) -> str | None:
+        """The card on which they were measured."""
+        return self.cards.get(self.ceilings["device"]) if self.ceilings else None
+
     @cached_property
     def workloads(self) -> list[str]:
         """Workloads with points."""

@@ -160,20 +160,24 @@ GROUPED: dict[str, Callable[[Sequence[Beside]], str]] = {
 
 
 def parts(files: Iterable[Path]) -> dict[str, str]:
-    """The page's parts by their keys."""
-    beside = pairs(read(list(files)))
+    """The page's parts by their keys: each pair measured on one card, the last that has it."""
+    beside = last_of_each(pairs(read(list(files))))
     return {key: part(beside) for key, part in PARTS.items()}
 
 
 def grouped(files: Iterable[Path]) -> dict[str, str]:
     """The page's parts on networks with groups: each pair from one file, measured on one card, the last that has it."""
+    beside = last_of_each(pair for file in files for pair in with_usual_peer(read([file])))
+    return {key: part(beside) for key, part in GROUPED.items()}
+
+
+def last_of_each(beside: Iterable[Beside]) -> list[Beside]:
+    """The last pair of each layer, N and class."""
     last = {
         (list(WORKLOADS).index(pair.workload), pair.N, pair.layer, list(PRECISIONS).index(pair.precision)): pair
-        for file in files
-        for pair in with_usual_peer(read([file]))
+        for pair in beside
     }
-    beside = [last[place] for place in sorted(last)]
-    return {key: part(beside) for key, part in GROUPED.items()}
+    return [last[place] for place in sorted(last)]
 
 
 def with_usual_peer(records: Records) -> list[Beside]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib
 
 from alexconv.kernels.ladder import LADDER
+from alexconv.messages import plural
 from alexconv.planning.peers import GEMM
 from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
@@ -30,7 +31,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.measurements import Measured, Measurements, measurements
+from alexconv.reports.measurements import Measured, Measurements, card_of, measurements
 from alexconv.reports.peer_kernels import fft_tile
 from alexconv.reports.searches import BestOfAll, best_of_all
 from alexconv.reports.style import RC, settle, svg_text
@@ -118,7 +119,11 @@ def notes(frontier: Frontier, source: Source, searched: Mapping[str, BestOfAll])
         peer = plan_peer(FP32, strict=True)
         ours = [frontier.strict[layer].best(FP32, layer, MANY) for layer in LAYERS]
         theirs = [frontier.strict[layer].named(peer, layer, MANY) for layer in LAYERS]
-        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {against(ours, theirs)}."
+        cards = {card_of(of_layer.device) for of_layer in frontier.strict.values()}
+        same = against(ours, theirs)
+        if cards != {card_of(source.device)}:
+            same = f"{same}, layers of {plural(len(cards), 'card')}, not of the table's"
+        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}."
     yield cuda_cores(source)
     yield machine(frontier, source)
 

@@ -13,7 +13,7 @@ from alexconv.reports.measurements import (
     Measurements,
     footnote,
 )
-from alexconv.reports.roofline import Roof, copy_rate, intensity_drawing, roof_of, roofs, share_of_roofline
+from alexconv.reports.roofline import MEASURED, Roof, copy_rate, intensity_drawing, roof_of, roofs, share_of_roofline
 
 COLUMNS = (
     *("layer", "rung", "kernel (ms)", "TFLOP/s", "minimum MB", "FLOP/byte"),
@@ -46,7 +46,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ceilings = measurements.ceilings
     known = roofs(ceilings, measurements.device, measurements.ladder)
     rate = copy_rate(ceilings, measurements.device)
-    note, runs = roof_text(known), footnote(points, of=KERNELS)
+    note, runs = roof_text(known, measurements.ceilings_card), footnote(points, of=KERNELS)
     items: list[Table | Plot] = []
     if any(point.rung for point in points):  # peers have no roof
         caption = (
@@ -73,11 +73,12 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ]
 
 
-def roof_text(known: Iterable[Roof]) -> str:
-    """The roofs and their sources in words."""
+def roof_text(known: Iterable[Roof], card: str | None) -> str:
+    """The roofs and their sources in words; ``card``: on which they were measured."""
     names: dict[str, list[str]] = {}
     for roof in known:
-        names.setdefault(roof.source, []).append(f"{roof.unit} {roof.name}")
+        source = f"{roof.source} on {card}" if roof.source == MEASURED and card else roof.source
+        names.setdefault(source, []).append(f"{roof.unit} {roof.name}")
     sources = [f"{source}: {', '.join(units)}" for source, units in names.items()]
     return f"Roofs, {'; '.join(sources)}." if sources else "No ceilings were measured for this GPU."
 

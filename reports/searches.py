@@ -155,13 +155,16 @@ def searches(records: Records) -> Iterator[Search]:
 
 
 def sum_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
-    """Sums over the layers of each workload, N, direction, class and layout; of several cards the last with both."""
+    """Sums over the layers of each workload, N, direction, class and layout, on the card that has most layers."""
     groups: dict[tuple[str, str, int, str], dict[int, Search]] = {}
+    of_cards: dict[tuple[str, str, int, str, str], dict[int, Search]] = {}
     for search in searches(records):
         beside = search.beside
-        layers = groups.setdefault((beside.workload, beside.direction, beside.N, search.kind), {})
-        if search.picked or beside.layer not in layers:
-            layers[beside.layer] = search
+        place = beside.workload, beside.direction, beside.N, search.kind
+        layers = of_cards.setdefault((*place, beside.device), {})
+        layers[beside.layer] = search
+        if picks(layers) >= picks(groups.get(place, {})):
+            groups[place] = layers
     for (workload, direction, N, kind), layers in sorted(groups.items(), key=in_order):
         of_layers = [search for _, search in sorted(layers.items())]
         torch, ours = (sum_or_none([figure(search) for search in of_layers]) for figure in (PICKED, OURS))
@@ -170,6 +173,11 @@ def sum_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
             *(workload, direction, N, kind, ", ".join(map(str, sorted(layers))), torch, best),
             *(Faster(torch / best) if torch else None, ours, Faster(theirs / ours) if ours else None),
         )
+
+
+def picks(layers: Mapping[int, Search]) -> tuple[int, int]:
+    """How many layers were searched, and for how many torch's pick was timed, too."""
+    return len(layers), sum(search.picked is not None for search in layers.values())
 
 
 PICKED, OURS, BEST, FASTER = (attrgetter(name) for name in ("picked", "ours", "best", "faster"))

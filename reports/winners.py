@@ -92,11 +92,10 @@ def table(measurements: Measurements, frontier: Frontier | None, workload: str, 
     ]
     files = dict.fromkeys(point_file(frontier, winner) for winner in every)
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
-    keys = [
-        *(profile.get("device") for profile in reasons.profiles),
-        *(winner.point.record["device"] for winner in every),
-    ]
-    where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
+    counted = {measurements.cards.get(profile.get("device", "")) for profile in reasons.profiles}
+    timed = {measurements.cards.get(winner.point.record["device"]) for winner in every}
+    elsewhere = "on other cards, too" if counted & timed else "on another card"
+    where = "on the same card" if counted == timed and len(timed) == 1 else elsewhere
     theirs = f" Compared with {', '.join(peers)} in the same run." if peers else ""
     caption = (
         f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; utilisation of its "
