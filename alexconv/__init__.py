@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from alexconv.library.warming import Shape, warm
 
 __all__ = ["Conv2d", "Explanation", "Shape", "__version__", "conv2d", "explain", "onnx_conv", "patch", "warm"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The library's public names and their modules under alexconv.library.
 _FACES = {
