@@ -27,7 +27,7 @@ from alexconv.shapes import WORKLOADS, Conv
 TENSOR_LAYERS = 2, 3, 4, 5  # whose K fills wgmma's stages
 RATE, ONE_RATE, SHARE_UNDER_LOAD = 720.0, 780.0, 0.8  # fp16: TFLOP/s, and of the peak at the clock under load
 FIRST_RATE = 0.45 * 989.4  # fp16, layer 1: of the data sheet's peak
-RETIRED = 0.9  # of the limit: goals beyond it are retired
+RETIRED = 0.9  # of the limit, to a percent, by which cards differ: goals beyond it are retired
 LAYER_2_MS = 0.47  # fp32
 ALL_MS = {"fp32": 1.20, "fp32-tile": 0.85, "tf32": 0.55}
 GRAPH_US = {"fp32": 52.0, "tf32": 33.0, "fp16": 24.0}
@@ -79,7 +79,7 @@ def least_ms(frontier: Frontier, contract: Contract, layer: int) -> float | None
 
 def judged(met: bool | None, wanted: float | None) -> str:
     """A goal's verdict; ``wanted`` is its share of the limit, where there is one."""
-    return "retired" if met is False and wanted and wanted > RETIRED else verdict(met)
+    return "retired" if met is False and wanted and round(wanted, 2) > RETIRED else verdict(met)
 
 
 def in_ms(what: str, wanted: float, limit: float | None, ours: float | None) -> tuple[Cell, ...]:

@@ -3,21 +3,22 @@
 #
 # STAGES names some of the stages, or parts of them, each of at most eight files and about eight minutes:
 #
-#   part-1   8 files, 4 min  the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
+#   part-1   8 files, 6 min  the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
 #   part-2   8 files, 4 min  counters, with references of large batches on the CPU; microbenchmarks
-#   part-3   8 files, 7 min  batch sizes, the frontier with cuDNN, under load, on other data
-#   part-4   8 files, 3 min  the LeNet-style studies
-#   part-5   3 files, 5 min  gradients and cuDNN's
-#   part-6   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
-#   part-7   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
-#   part-8   4 files, 7 min  whole networks, grouped layers, layers bound by memory
-#   part-9   4 files, 6 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
-#   part-10  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
-#   part-11  6 files, 8 min  training steps, networks that train
+#   part-3   4 files, 5 min  batch sizes, the leading rungs under load, on other data
+#   part-4   4 files, 7 min  the frontier with cuDNN
+#   part-5   8 files, 10 min the LeNet-style studies
+#   part-6   7 files, 5 min  gradients and cuDNN's
+#   part-7   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
+#   part-8   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
+#   part-9   4 files, 7 min  whole networks, grouped layers, layers bound by memory
+#   part-10  4 files, 7 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
+#   part-11  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
+#   part-12  6 files, 8 min  training steps, networks that train
 #
-# All of them are the default.  The first four took 17 min 55 s on an H200 with 16 cores and nothing else to do, one after
-# the other; on another host the main job and part-3 took one and a half times as long (results/README.md).  Those of the
-# others are estimates from the records of their stages, which no card has had in one go yet.  Each stage prints its time.
+# All of them are the default.  The minutes of the first six are of two H200s whose hosts had 16 cores (results/README.md);
+# on another host four of them took two thirds as long.  Those of the others are estimates from the records of their
+# stages, which no card has had in one go yet.  Each stage prints its time.
 # For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
@@ -37,18 +38,19 @@ python=${PYTHON:-$([[ -x $here/.venv/bin/python ]] && echo "$here/.venv/bin/pyth
 declare -A parts=(
     [part-1]="main_job ceilings study transfers errors course"
     [part-2]="counted microbenchmarks"
-    [part-3]="scaling frontier sustained data"
-    [part-4]="lenet tune"
-    [part-5]="gradients"
-    [part-6]="library_calls library_fp32 library_tf32"
-    [part-7]="library_fp16 networks plans dynamic"
-    [part-8]="whole_networks groups memory_bound"
-    [part-9]="board peers"
-    [part-10]="patched choices timelines"
-    [part-11]="training"
+    [part-3]="scaling sustained data"
+    [part-4]="frontier"
+    [part-5]="lenet tune"
+    [part-6]="gradients"
+    [part-7]="library_calls library_fp32 library_tf32"
+    [part-8]="library_fp16 networks plans dynamic"
+    [part-9]="whole_networks groups memory_bound"
+    [part-10]="board peers"
+    [part-11]="patched choices timelines"
+    [part-12]="training"
     [short]="short_ladder short_frontier short_library"
 )
-default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10 part-11"
+default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10 part-11 part-12"
 others="references counters lenet_counters hard accuracy ${parts[short]} again bits split_k cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0

@@ -90,7 +90,7 @@ def test_a_file_whose_command_failed_or_was_killed_is_remade(tmp_path):
 
 
 def test_a_part_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
-    done = measure("gpu", str(tmp_path / "out"), stages="part-6", python=recorder(tmp_path))
+    done = measure("gpu", str(tmp_path / "out"), stages="part-7", python=recorder(tmp_path))
     assert done.returncode == 0, done.stderr
     files = sorted(path.name for path in (tmp_path / "out" / "library").iterdir())
     assert files == ["gpu-calls.jsonl", "gpu-fp32.jsonl", "gpu-tf32.jsonl"]
@@ -118,7 +118,7 @@ def points_of_run(folder):
             yield [word for before, word in pairwise(["", *words]) if not {before, word} & with_value]
 
 
-@pytest.mark.parametrize("part", ["part-5", "part-9", "short", "bits"])
+@pytest.mark.parametrize("part", ["part-6", "part-10", "short", "bits"])
 def test_the_points_of_a_part_can_be_planned(tmp_path, capsys, part):
     assert measure("gpu", str(tmp_path / "out"), stages=part, python=recorder(tmp_path)).returncode == 0
     for arguments in dict.fromkeys(map(tuple, points_of_run(tmp_path))):
