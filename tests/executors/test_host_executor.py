@@ -609,6 +609,12 @@ def test_the_portable_switch_between_stacks_works_too(cache, tmp_path, monkeypat
     test_shuffle_reduction(order=2)
 
 
+def test_halves_round_once_without_the_instruction_that_does(cache, tmp_path, monkeypatch):
+    compiler = wrapper(tmp_path / "older", 'exec "$CXX" "$@" -U__AVX512FP16__')
+    monkeypatch.setenv("CXX", str(compiler))
+    test_every_half_operation_rounds_once(module("arithmetic"))
+
+
 def test_a_linker_that_does_not_work_is_not_used(cache, tmp_path, monkeypatch):
     """On some machines gold is installed and does not find the compiler's own libraries."""
     script = 'case "$*" in *gold*) echo "cannot open libstdc++.so" >&2; exit 1;; esac\nexec "$CXX" "$@"'

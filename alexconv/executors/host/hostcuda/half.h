@@ -1,5 +1,5 @@
-// half and half2: 16 bits of storage; every operation is done in float, or in double where float is too narrow, and
-// rounds once, to nearest even.
+// half and half2: 16 bits of storage; every operation is done in float, or in double where float is too narrow, or, a
+// multiply-add, by an instruction where the CPU has one; and rounds once, to nearest even.
 //
 // float has more than twice the digits of half, so rounding a sum, difference, product, quotient or root to float first
 // changes nothing (Figueroa, "When is double rounding innocuous?", 1995).  For a fused multiply-add it would.
@@ -125,6 +125,13 @@ HOST_CUDA_HALF_COMPARISON(>=, __hge)
 inline __half operator-(__half a) { return -float(a); }
 inline __half2 operator-(__half2 a) { return {-a.x, -a.y}; }
 
+#ifdef __AVX512FP16__  // one instruction, which rounds once
+inline __half __hfma(__half a, __half b, __half c)
+{
+    asm("vfmadd231sh %2, %1, %0" : "+v"(c.stored) : "v"(a.stored), "v"(b.stored));
+    return c;
+}
+#else
 // The product of two halves is exact in float, so the sum is the only rounding before the last.  It matters where it
 // ends on a tie between two halves, which among normal numbers shows in the 13 bits that a half lacks.  Then double, in
 // which such a sum is exact, decides.
@@ -144,6 +151,7 @@ inline __half __hfma(__half a, __half b, __half c)
     if (((bits & lacking) != tie) & enough) return host_cuda::narrowed(sum);
     return __hfma_near_tie(a, b, c);
 }
+#endif
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
 
 inline __half __float2half(float a) { return a; }
