@@ -12,6 +12,7 @@ from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
+from alexconv.reports.library import source
 from alexconv.shapes import WORKLOADS, Conv
 
 LIMITS = (1.0, 1.05, 1.10)
@@ -161,8 +162,10 @@ GROUPED: dict[str, Callable[[Sequence[Beside]], str]] = {
 
 def parts(files: Iterable[Path]) -> dict[str, str]:
     """The page's parts by their keys: each pair measured on one card, the last that has it."""
-    beside = last_of_each(pairs(read(list(files))))
-    return {key: part(beside) for key, part in PARTS.items()}
+    records = read(paths := list(files))
+    beside = last_of_each(pairs(records))
+    where = source(records, [pair.ours for pair in beside], paths)
+    return {key: f"{part(beside)}\n\n{where}" for key, part in PARTS.items()}
 
 
 def grouped(files: Iterable[Path]) -> dict[str, str]:
