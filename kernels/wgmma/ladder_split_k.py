@@ -170,7 +170,7 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
     split_k(
         "wgmma-half-split-k",
         "wgmma-fp16-k",
-        "several blocks per tile, each with some of the taps: for few tiles",
+        "several blocks per tile where tiles are few, each with some of the taps",
         "wgmma-half",
         FILTER_TILES,
     ),
