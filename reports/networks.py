@@ -164,8 +164,8 @@ def parts(files: Iterable[Path]) -> dict[str, str]:
     """The page's parts by their keys: each pair measured on one card, the last that has it."""
     records = read(paths := list(files))
     beside = last_of_each(pairs(records))
-    where = source(records, [pair.ours for pair in beside], paths)
-    return {key: f"{part(beside)}\n\n{where}" for key, part in PARTS.items()}
+    where = f"\n\n{source(records, [pair.ours for pair in beside], paths)}" if beside else ""
+    return {key: part(beside) + where for key, part in PARTS.items()}
 
 
 def grouped(files: Iterable[Path]) -> dict[str, str]:
