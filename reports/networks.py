@@ -25,7 +25,7 @@ MOST_IMAGES = 128  # the batch whose layers the table of grouped layers has
 PREPARES = ("prepare_input", "pad_input")
 
 
-Layer = tuple[str, int, int, str]  # workload, layer, N, key of the device
+Place = tuple[str, int, int, str]  # workload, layer, N, key of the device
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def pairs(records: Records, peer_of: Callable[[str], str] = str) -> list[Beside]
 
     ``peer_of``: the class of a class's peers.
     """
-    by_layer: dict[Layer, list[Record]] = {}
+    by_layer: dict[Place, list[Record]] = {}
     for record in records.points:
         point = record["point"]
         if record["status"] == "ok" and "layer" in point and median_of(record, "kernel") is not None:
@@ -77,7 +77,7 @@ def pairs(records: Records, peer_of: Callable[[str], str] = str) -> list[Beside]
     return beside
 
 
-def in_order(group: tuple[Layer, list[Record]]) -> tuple[int, int, int]:
+def in_order(group: tuple[Place, list[Record]]) -> tuple[int, int, int]:
     """Sorting key: networks in the order of WORKLOADS, then N, then layers."""
     workload, layer, N, _ = group[0]
     return list(WORKLOADS).index(workload), N, layer

@@ -163,7 +163,7 @@ def sum_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
         place = beside.workload, beside.direction, beside.N, search.kind
         layers = of_cards.setdefault((*place, beside.device), {})
         layers[beside.layer] = search
-        if picks(layers) >= picks(groups.get(place, {})):
+        if coverage(layers) >= coverage(groups.get(place, {})):
             groups[place] = layers
     for (workload, direction, N, kind), layers in sorted(groups.items(), key=in_order):
         of_layers = [search for _, search in sorted(layers.items())]
@@ -175,7 +175,7 @@ def sum_rows(records: Records) -> Iterator[tuple[Cell, ...]]:
         )
 
 
-def picks(layers: Mapping[int, Search]) -> tuple[int, int]:
+def coverage(layers: Mapping[int, Search]) -> tuple[int, int]:
     """How many layers were searched, and for how many torch's pick was timed, too."""
     return len(layers), sum(search.picked is not None for search in layers.values())
 

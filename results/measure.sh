@@ -50,7 +50,7 @@ declare -A parts=(
     [part-12]="training"
     [short]="short_ladder short_frontier short_library"
 )
-default="part-1 part-2 part-3 part-4 part-5 part-6 part-7 part-8 part-9 part-10 part-11 part-12"
+default=$(echo part-{1..12})
 others="references counters lenet_counters hard accuracy ${parts[short]} again bits split_k cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
