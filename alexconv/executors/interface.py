@@ -166,9 +166,15 @@ class OpenedRung:
         if DIRECTIONS[self.rung.direction].sums_images:
             x *= sign
             return
-        for first in range((len(x) + 1) // 2):  # a pair at a time: a batch may take half of the host's memory
-            last = len(x) - 1 - first
-            x[first], x[last] = sign * x[last], sign * x[first]
+        N, half = len(x), len(x) // 2
+
+        def swap(images: slice) -> None:
+            opposite = slice(N - images.stop, N - images.start)
+            first_ones, last_ones = sign * x[images], sign * x[opposite]
+            x[images], x[opposite] = last_ones[::-1], first_ones[::-1]
+
+        each_block(swap, x[:half], CHECKED_BYTES)  # not at once: a batch may take half of the host's memory
+        x[half : N - half] *= sign
 
     def in_study_layout(self, y: Values) -> Values:
         """A view ``[N][M][E][F]`` of outputs in the rung's layout."""

@@ -326,7 +326,7 @@ class Runner:
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
                 sign = 1 if point.conv.bias or point.conv.relu else -1
                 opened.turn(sign)
-                wrong = batch.turned(sign).wrong(opened.outputs(stale=True))
+                wrong = batch.wrong(opened.outputs(stale=True), turned=sign)
         return {"exact": {"images": images, "wrong": wrong}}
 
     def measured(

@@ -13,13 +13,13 @@ powers of two, a kernel must equal the reference bit for bit, whatever its order
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Protocol
 
 import numpy as np
 
-from alexconv.parallel import each_block, each_image, each_slice
+from alexconv.parallel import each_block, each_slice
 from alexconv.precisions import Bound, Precision
 from alexconv.shapes import DGRAD, Conv
 
@@ -29,6 +29,7 @@ Convolve = Callable[[Conv, np.ndarray, np.ndarray], np.ndarray]
 MOST_BIAS = 8  # of exact inputs
 BASES, MOST_GROUPS = 2, 8  # images from which exact batches are made, and groups of their elements
 CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more exceed the cache
+CACHED_BYTES = 1 << 30  # of expected outputs on integers, up to which they are cached for the next rung
 NORMS = Bound(0.0)  # for measuring errors over the norms of filter and patch
 
 
@@ -213,10 +214,11 @@ class ExactBatch:
         """The inputs ``[N][C][H][W]``."""
         x = np.empty((len(self.signs), *self.bases.shape[1:]), np.float32)
 
-        def fill(image: int) -> None:
-            np.multiply(self.bases[self.of_base[image]], self.signs[image][self.groups], out=x[image])
+        def fill(images: slice) -> None:
+            signs = np.take(self.signs[images], self.groups, axis=1)
+            np.multiply(self.bases[self.of_base[images]], signs, out=x[images])
 
-        each_image(fill, len(x))
+        each_block(fill, x, CHECKED_BYTES)
         return x
 
     def outputs(self, images: slice) -> np.ndarray:
@@ -234,18 +236,32 @@ class ExactBatch:
             y += self.bias[:, None, None]
         return np.maximum(y, 0, out=y) if self.conv.relu else y
 
-    def wrong(self, y: Outputs) -> int:
-        """How many outputs ``[N][M][E][F]`` are not exact."""
+    @cached_property
+    def _cached_outputs(self) -> np.ndarray:
+        """The outputs of all images."""
+        y = np.empty((len(self.signs), *self.of_parts.shape[2:]), np.float32)
+
+        def fill(images: slice) -> None:
+            y[images] = self.outputs(images)
+
+        each_block(fill, y, CHECKED_BYTES)
+        return y
+
+    def wrong(self, y: Outputs, turned: int = 0) -> int:
+        """How many outputs ``[N][M][E][F]`` are not exact.
+
+        ``turned``: 1 or -1 if the images were in reverse order, times this; 0 if not.
+        """
+        N, nbytes = len(y), self.of_parts[0, 0].nbytes
+        expected = self._cached_outputs.__getitem__ if N * nbytes <= CACHED_BYTES else self.outputs
 
         def of_images(images: slice) -> int:
-            return int((y[images] != self.outputs(images)).sum())
+            if not turned:
+                return int(np.count_nonzero(y[images] != expected(images)))
+            last_ones = expected(slice(N - images.stop, N - images.start))[::-1]
+            return int(np.count_nonzero(y[images] != turned * last_ones))
 
-        at_once = CHECKED_BYTES // self.of_parts[0, 0].nbytes
-        return sum(each_slice(of_images, len(y), at_once))
-
-    def turned(self, sign: int) -> "ExactBatch":
-        """The images in reverse order, times 1 or -1."""
-        return replace(self, of_base=self.of_base[::-1], signs=sign * self.signs[::-1])
+        return sum(each_slice(of_images, N, CHECKED_BYTES // nbytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,13 +277,9 @@ class ExactSum:
         """The inputs ``[N][C][H][W]``, a copy: runs may change theirs."""
         return self.x.copy()
 
-    def wrong(self, y: Outputs) -> int:
-        """How many outputs are not exact."""
-        return int((y[: len(self.y)] != self.y).sum())
-
-    def turned(self, sign: int) -> "ExactSum":
-        """The inputs times 1 or -1."""
-        return replace(self, x=sign * self.x, y=sign * self.y)
+    def wrong(self, y: Outputs, turned: int = 0) -> int:
+        """How many outputs are not exact; ``turned``: 1 or -1 if the inputs were multiplied by it, 0 if not."""
+        return int(np.count_nonzero(y[: len(self.y)] != (turned or 1) * self.y))
 
 
 def exact_batch(conv: Conv, N: int, precision: Precision, seed: int, convolve: Convolve) -> ExactBatch | ExactSum:

@@ -130,6 +130,24 @@ def test_split_k_in_clusters_gives_the_bits_that_it_gives_through_global_memory(
     np.testing.assert_array_equal(run_once(cuda, x, w, together).astype(np.float32), expected)
 
 
+def test_dynamic_and_static_shared_memory_together_exceed_what_needs_no_opt_in(cuda):
+    conv, rung = Conv(C=528, H=12, W=12, M=256, R=1, S=1), RUNGS["mma-scaled"]
+    chosen = {
+        "TILE_PIXELS": 40,
+        "TILE_FILTERS": 32,
+        "CHANNELS": 132,
+        "STAGES": 4,
+        "SPLITS": 4,
+        "WARPS": 8,
+        "WARPS_DOWN": 1,
+    }
+    cut = plan(BoundRung(rung, conv, rung.resolve(conv, chosen, 1, cuda.device), cuda.device), 1, PLENTY)
+    dynamic, static = cuda.load(cut.bound).launches(1)[-1]["dynamic_shared"], 48
+    assert dynamic <= 48 * 1024 < dynamic + static
+    x, w, expected = integers(conv, 1, rung.precision)
+    np.testing.assert_array_equal(run_once(cuda, x, w, cut), expected)
+
+
 @pytest.mark.parametrize("name", ["wgmma-half", "wgmma-split"])
 def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
     point = point_of(batch_of("alexnet", 2, 11), name, transfer="streamed:4")

@@ -119,7 +119,11 @@ BATCHED = {"small": CONV, "with a bias": PADDED, "with ReLU": replace(PADDED, bi
 @pytest.mark.parametrize("name", PRECISIONS)
 @pytest.mark.parametrize("conv", BATCHED.values(), ids=BATCHED)
 @pytest.mark.parametrize("N", [1, 2, 7, 130])
-def test_an_exact_batch_has_different_images_and_the_references_outputs(name, conv, N):
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "computed"])
+def test_an_exact_batch_has_different_images_and_the_references_outputs(name, conv, N, cached, monkeypatch):
+    monkeypatch.setattr(checks, "CHECKED_BYTES", 12 << 10)  # several blocks, the last one smaller
+    if not cached:
+        monkeypatch.setattr(checks, "CACHED_BYTES", 0)
     precision = replace(PRECISIONS[name], exact=replace(PRECISIONS[name].exact, nearby=0.0))
     batch = exact_batch(conv, N, precision, 3, reference)
     x = batch.images()
@@ -127,10 +131,14 @@ def test_an_exact_batch_has_different_images_and_the_references_outputs(name, co
     y = reference(conv, x, batch.w, batch.bias)
     assert batch.wrong(y) == 0
     sign = 1 if conv.bias or conv.relu else -1
-    assert batch.turned(sign).wrong(reference(conv, sign * x[::-1], batch.w, batch.bias)) == 0
-    y[-1, 1, 2, 3] = 2 * abs(y[-1, 1, 2, 3]) + 1
-    y[0, 0, 0, 0] = np.nan
+    turned = reference(conv, sign * x[::-1], batch.w, batch.bias)
+    assert batch.wrong(turned, turned=sign) == 0
+    assert (batch.wrong(turned) > 0) == (N > 1 or sign < 0)
+    for outputs in (y, turned):
+        outputs[-1, 1, 2, 3] = 2 * abs(outputs[-1, 1, 2, 3]) + 1
+        outputs[0, 0, 0, 0] = np.nan
     assert batch.wrong(y) == 2
+    assert batch.wrong(turned, turned=sign) == 2
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

@@ -13,8 +13,6 @@ from alexconv.executors.cuda.native import Words, check, launch_config, ready_la
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.records.store import Record
 
-PORTABLE_SHARED = 48 * 1024  # bytes; more dynamic shared memory needs an opt-in
-
 
 class Step:
     """A launch that takes addresses and numbers by name; not thread-safe.
@@ -95,7 +93,7 @@ class Kernels:
         """A kernel that may use ``shared`` bytes of dynamic shared memory, or the most requested so far."""
         if shared > self._shared.get(entry, -1):
             function = answer(self._driver.cuModuleGetFunction(self._module, entry.encode()), entry)
-            if shared > PORTABLE_SHARED:
+            if shared:  # what needs no opt-in, 48 KB, includes the kernel's static shared memory
                 most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 answer(self._driver.cuFuncSetAttribute(function, most, shared), entry)
             self._functions[entry], self._shared[entry] = function, shared
