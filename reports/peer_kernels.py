@@ -59,6 +59,7 @@ RULES = tuple(
         (r"nhwcAddPadding", "pad NHWC", ""),
         (r"init_device_workspace", "initialize workspace", ""),
         (r"tensorTransformGeneric", "reorder a tensor", ""),
+        (r"region_transform_ABC_val", "reorder complex values", ""),
         (r"nhwcSliceC", "slice channels", ""),
         (r"scale(Packed)?Tensor", "scale a tensor", ""),
         (r"regular_fft_pad", "FFT of padded rows", FFT),

@@ -61,7 +61,7 @@ def headline(data: Measurements, frontier: Frontier, searched: Mapping[str, Best
     )
     what = (
         f"AlexNet's five convolution layers, {MANY} images, {device_name(source.device)}, against cuDNN"
-        f"{f' (best of all plans: on {cards})' if (cards := cards_of(searched)) else ''}. "
+        f"{f' (best of all plans: on another card, {cards})' if (cards := cards_of(searched)) else ''}. "
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )

@@ -1,6 +1,6 @@
 """Holds convolutions to the rule of the board conv2d_v2: within 1e-3 and 1e-3 of cuDNN's fp32 output, on a GPU.
 
-    python scripts/measure/board_rule.py --out results/board/h100-rule.jsonl
+    python scripts/measure/board_rule.py --out results/board/h200-rule.jsonl
 
 Appends a record ``board-rule`` for each contender: float64 arithmetic rounded once, cuDNN in tf32 and in the other
 layout, and alexconv in each class.  It has the number of outputs beyond the rule, the largest and the root-mean-square
