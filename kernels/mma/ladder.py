@@ -18,6 +18,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.shapes import NETWORK_FEATURES, Conv
 
 WORD = 4  # bytes
+RANGE_BYTES = 6  # of static shared memory for each warp, where values are scaled; range.cuh
 MMA_WORDS = 8  # words of K in a warp's product
 CHUNK = 8  # channels of the widest copy
 LANE_WORDS = 4  # of a fragment
@@ -160,7 +161,7 @@ class Tile:
                     continue
                 if k_tiles * self.steps(conv, usual.channels) <= FEW_STEPS:
                     usual = replace(usual, warps=min(warps, FEW_WARPS))
-                if self.shared_bytes(self.with_usual(conv, usual, device)) <= device.shared_per_block:
+                if self.block_bytes(self.with_usual(conv, usual, device)) <= device.shared_per_block:
                     yield usual
 
     def with_usual(self, conv: Conv, usual: Usual, device: Device) -> Problem:
@@ -206,10 +207,13 @@ class Tile:
         """WARPS warps."""
         return p["WARPS"] * WARP, 1, 1
 
-    def shared_bytes(self, p: Problem) -> int:
-        """Factors; one or two K tiles of inputs, tap offsets, filters and flags, or the epilogue in the same memory.
+    def block_bytes(self, p: Problem) -> int:
+        """Bytes of shared memory of a block, dynamic and static."""
+        return self.shared_bytes(p) + (RANGE_BYTES * p["WARPS"] if self.scaled else 0)
 
-        In clusters also an mbarrier and the sums that other blocks send.
+    def shared_bytes(self, p: Problem) -> int:
+        """Of dynamic shared memory: factors; one or two K tiles of inputs, tap offsets, filters and flags, or the
+        epilogue in the same memory.  In clusters also an mbarrier and the sums that other blocks send.
         """
         conv, channels, pixels, filters = p.conv.one_group, p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         inputs = self.buffers(p) * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * MMA_WORDS
@@ -231,7 +235,7 @@ class Tile:
             return f"clusters need compute capability {'.'.join(map(str, HOPPER))}"
         if p["CLUSTER"] not in (1, self.split_blocks(p)):
             return f"a cluster of {p['CLUSTER']} blocks, and a tile has {self.split_blocks(p)}"
-        return beyond_shared(p.device, "a block needs", self.shared_bytes(p))
+        return beyond_shared(p.device, "a block needs", self.block_bytes(p))
 
     def busy(self, value: int, p: Problem) -> float:
         """Microseconds of the launch: those of a block, or of a full multiprocessor; ``value``: bytes of an input."""
@@ -306,7 +310,7 @@ class Tile:
                 some = ceil(channels / k_tiles)
                 chosen = {"SPLITS": count, "CHANNELS": round_up(some, CHUNK) if conv.C % CHUNK == 0 else some}
                 fits = self.fits(conv, chosen["CHANNELS"], p["TILE_PIXELS"])
-                if fits and not beyond_shared(p.device, "", self.shared_bytes(p.having(**chosen))):
+                if fits and not beyond_shared(p.device, "", self.block_bytes(p.having(**chosen))):
                     return chosen
             return None
 

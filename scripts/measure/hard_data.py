@@ -28,6 +28,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
+from alexconv.library import operation
 from alexconv.measuring import adversary
 from alexconv.measuring.ahead import build_all
 from alexconv.measuring.runner import Layer, as_json
@@ -66,6 +67,7 @@ def compile_choices(executor: Executor, layers: Sequence[int]) -> dict[tuple[str
 
 def compared(executor: Executor) -> Iterator[Record]:
     """A record for each class, layer and data set."""
+    operation.IN_BACKGROUND = False  # outputs are the chosen rung's from the first call on
     layers = range(1, len(WORKLOADS["alexnet"].layers) + 1)
     names = compile_choices(executor, layers)
     torch = None

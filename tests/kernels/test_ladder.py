@@ -276,6 +276,19 @@ def test_defaults_follow_the_device():
     assert reason and str(small.shared_per_block) in reason
 
 
+@pytest.mark.parametrize("warps", [8, 16])
+def test_static_shared_memory_counts_where_values_are_scaled(warps):
+    conv, static = LAYERS["alexnet-3"], 6 * warps
+    for name in ("mma-half", "mma-scaled", "mma-split"):
+        rung = RUNGS[name]
+        bound = BoundRung(rung, conv, rung.resolve(conv, {"WARPS": warps}, 1, H200), H200)
+        (dynamic,) = {launch.dynamic_shared for launch in bound.launches(1)}
+        held = dynamic + (0 if name == "mma-half" else static)
+        for most in (held, held - 1):
+            device = replace(H200, shared_per_block=most)
+            assert (BoundRung(rung, conv, bound.constants, device).refusal() is None) == (most == held)
+
+
 @each_rung
 def test_every_device_has_defaults(rung: Rung):
     """Each layer with each device and each batch, and each device with each batch: pairs, not all products."""
