@@ -11,14 +11,15 @@
 #   part-6   7 files, 5 min  gradients and cuDNN's
 #   part-7   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
 #   part-8   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
-#   part-9   4 files, 7 min  whole networks, grouped layers, layers bound by memory
-#   part-10  4 files, 7 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
-#   part-11  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
-#   part-12  6 files, 8 min  training steps, networks that train
+#   part-9   2 files, 8 min  whole networks
+#   part-10  4 files, 7 min  grouped layers, layers bound by memory
+#   part-11  4 files, 7 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
+#   part-12  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
+#   part-13  6 files, 8 min  training steps, networks that train
 #
-# All of them are the default.  The minutes of the first six are of two H200s whose hosts had 16 cores (results/README.md);
-# on another host four of them took two thirds as long.  Those of the others are estimates from the records of their
-# stages, which no card has had in one go yet.  Each stage prints its time.
+# All of them are the default.  The minutes of the first six, the tenth and the eleventh are of three H200s whose hosts had
+# 16 cores for each card (results/README.md); on another host four of them took two thirds as long.  Those of the others
+# are estimates from the records of their stages.  No card has had all in one go yet.  Each stage prints its time.
 # For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
@@ -44,13 +45,14 @@ declare -A parts=(
     [part-6]="gradients"
     [part-7]="library_calls library_fp32 library_tf32"
     [part-8]="library_fp16 networks plans dynamic"
-    [part-9]="whole_networks groups memory_bound"
-    [part-10]="board peers"
-    [part-11]="patched choices timelines"
-    [part-12]="training"
+    [part-9]="whole_networks"
+    [part-10]="groups memory_bound"
+    [part-11]="board peers"
+    [part-12]="patched choices timelines"
+    [part-13]="training"
     [short]="short_ladder short_frontier short_library"
 )
-default=$(echo part-{1..12})
+default=$(echo part-{1..13})
 others="references counters lenet_counters hard accuracy ${parts[short]} again bits split_k cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
