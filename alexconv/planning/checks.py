@@ -29,7 +29,7 @@ Convolve = Callable[[Conv, np.ndarray, np.ndarray], np.ndarray]
 MOST_BIAS = 8  # of exact inputs
 BASES, MOST_GROUPS = 2, 8  # images from which exact batches are made, and groups of their elements
 CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more exceed the cache
-CACHED_BYTES = 1 << 30  # of expected outputs on integers, up to which they are cached for the next rung
+CACHED_BYTES = 256 << 20  # of expected outputs, up to which a batch of integers caches them: a run holds one a class
 NORMS = Bound(0.0)  # for measuring errors over the norms of filter and patch
 
 
