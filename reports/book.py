@@ -44,7 +44,7 @@ TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 EXERCISES = "book/exercises.json.xz"
 GRADIENTS = "gradients/*.jsonl"
-WHOLE = "h200-7-networks-whole.jsonl"
+WHOLE = "h200-networks-whole.jsonl"
 PLAIN = {  # counters in plain words
     "l1_throughput": "L1 and shared memory busy",
     "l2_throughput": "L2 busy",
@@ -304,7 +304,7 @@ class Sources:
 
     @cached_property
     def _timed_schedules(self) -> dict[str, wholes.Timed]:
-        networks, _ = wholes.networks_in([self._results / WHOLE])
+        networks, _ = wholes.networks_in(self._results / WHOLE)
         return wholes.schedules_of(networks, wholes.ONE)
 
     def schedule_us(self, name: str) -> str:

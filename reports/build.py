@@ -95,7 +95,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
         **of_files(lambda files: frontier.parts(files) | families.parts(files), "*.jsonl")(results),
         **of_files(
             lambda files: losses.parts(files[0], files[1:-1], files[-1]),
-            *("h100-profile-cudnn.jsonl", "h100/overlapped-*.jsonl", "h200-data.jsonl"),
+            *("h200-profile-cudnn.jsonl", "h100/overlapped-*.jsonl", "h200-data.jsonl"),
         )(results),
         **searches.goals_parts(files_in(results / "peers")),
         **of_files(revisions.parts, "compare/*.jsonl")(results),
@@ -143,7 +143,7 @@ PAGES: Mapping[str, Callable[[Path], Parts]] = {
     ),
     "docs/trust.md": trust.parts,
     "docs/whole-networks.md": lambda results: of_files(
-        partial(wholes.parts, rate=memory_bound.copy_rate(read([results / book.CEILINGS]))), "*-networks-whole.jsonl"
+        partial(wholes.parts, rate=memory_bound.copy_rate(read([results / book.CEILINGS]))), book.WHOLE
     )(results),
     "results/shared/README.md": lambda results: shared.parts(files_in(results / "shared")),
 }

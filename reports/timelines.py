@@ -236,7 +236,7 @@ class Run:
         waiting = min(fsum(waits), left)
         parts = {ROOF: roof, CLOCK: own - fsum(at_peak), EMPTY: empty, WAITING: waiting, SLOWER: left - waiting}
         parts[CONVERTING] = fsum(span.own for span in self.spans) - own
-        parts[GAPS] = self.whole - parts[CONVERTING] - own
+        parts[GAPS] = max(0.0, self.whole - parts[CONVERTING] - own)
         return {name: parts[name] for name in PARTS}
 
     def pace(self, span: Span) -> float:
@@ -374,7 +374,8 @@ def parts_table(groups: Mapping[str, Sequence[Run]], key: str, origin: str) -> T
         f"traffic over the memory's peak rate. {CLOCK}: the multiplying kernel's time less its time at the highest "
         f"clock, by the clock that Nsight Compute counts in it. {EMPTY}: cycles without a warp on a multiprocessor, "
         f"counted by Nsight Compute. {WAITING}: cycles with a warp in which the unit is idle, likewise. {SLOWER}: the "
-        f"rest of that kernel. Winograd is left out: its products depend on the shape. {origin}"
+        f"rest of that kernel. Left out: Winograd, whose products depend on the shape, and runs in which {EMPTY} and "
+        f"{ROOF} are longer than the kernel, since counters and trace are of different runs. {origin}"
     )
     return Table(key, "Parts of the time", caption, ("class", "whose", "time", "traced", *PARTS), rows)
 

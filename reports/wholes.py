@@ -1,6 +1,6 @@
 """The tables of docs/whole-networks.md, from the records of ``alexconv run --network``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 from statistics import median
@@ -11,7 +11,6 @@ from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, Faster, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.library import source
-from alexconv.reports.measurements import card_of
 
 TYPE = "network"  # of the records
 SHOWN = "alexnet-torchvision", "fp16"  # the network and class whose schedules and stages have tables
@@ -42,16 +41,16 @@ STEPS_OF_FLOATS: Mapping[str, tuple[str, Mapping[tuple[str, int], float]]] = {
 }
 
 
-def networks_in(files: Sequence[Path]) -> tuple[list[Record], Records]:
-    """The newest record of each point on each card, of schedules that there are today, oldest first; all records."""
-    records = read(files)
+def networks_in(file: Path) -> tuple[list[Record], Records]:
+    """The newest record of each point, of schedules that there are today, oldest first; all records."""
+    records = read([file])
     timed = [
         header
         for header in records.headers.values()
         if header["type"] == TYPE and header["status"] == "ok" and median_of(header, "kernel") is not None
     ]
     newest = {
-        (record["device"], *record["axes"].values()): record
+        tuple(record["axes"].values()): record
         for record in sorted(timed, key=start)
         if record["axes"]["schedule"] in (*PREDICTED, *STEPS_OF_FLOATS)
     }
@@ -178,14 +177,14 @@ def timeline_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
 
 PEER_NAMES = "torch-nchw", "torch-nhwc", "torch-compile", "cudnn-nchw", "cudnn-nhwc"
 PEER_COLUMNS = (
-    *("network", "class", "N", "schedule", "µs", "card"),
-    *("torch NCHW", "NHWC", "compiled", "cuDNN fused NCHW", "NHWC", "than the fastest peer", "its card"),
+    *("network", "class", "N", "schedule", "µs"),
+    *("torch NCHW", "NHWC", "compiled", "cuDNN fused NCHW", "NHWC", "than the fastest peer"),
     *("images/s", "mJ per image", "of the fastest peer"),
 )
 
 
-def peer_rows(records: Sequence[Record], cards: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
-    """A row for each network, class and N: the fastest schedule on the newest card, the peers' newest times."""
+def peer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each network, class and N: the fastest schedule and the peers."""
     groups: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         axes = record["axes"]
@@ -194,14 +193,13 @@ def peer_rows(records: Sequence[Record], cards: Mapping[str, str]) -> Iterator[t
         ours = [record for record in group if not is_peer(record)]
         if not ours:
             continue
-        own = min((record for record in ours if record["device"] == ours[-1]["device"]), key=us)
+        own = min(ours, key=us)
         peers = {record["axes"]["rungs"]: record for record in group if is_peer(record)}
         times = [us(peers[name]) if name in peers else None for name in PEER_NAMES]
         best = min(peers.values(), key=us) if all(times[:2]) else None  # the faster layout counts
-        comparison = (Faster(us(best) / us(own)), cards[best["device"]]) if best else (None, None)
         yield (
-            *(network, precision, N, own["axes"]["schedule"], us(own), cards[own["device"]]),
-            *(*times, *comparison),
+            *(network, precision, N, own["axes"]["schedule"], us(own)),
+            *(*times, Faster(us(best) / us(own)) if best else None),
             *(f"{N / us(own) * 1e6:,.0f}", millijoules(own), millijoules(best) if best else None),
         )
 
@@ -215,7 +213,7 @@ AS_LONG = (
 
 
 LINEAR_GOAL = 1.18  # over a copy's time: 85 % of its rate
-PARTIAL = "the last two layers have too few weights to reach a copy's rate"
+PARTIAL = "the last two layers have too few weights to reach a copy's rate, and each is timed with its graph's start"
 
 
 def linear_layers(record: Record, rate: float) -> float:
@@ -230,7 +228,7 @@ def linear_layers(record: Record, rate: float) -> float:
 
 
 def goal_rows(records: Sequence[Record], rate: float | None) -> Iterator[tuple[Cell, ...]]:
-    """A row for each goal of the network: the fastest schedules on the newest card, torch's newest times."""
+    """A row for each goal of the network: the fastest schedules, and torch's times."""
     times = fastest_schedules(records)
     peers = [record["axes"] | {"us": us(record)} for record in records if is_peer(record)]
     of_torch = {axes["rungs"]: axes["us"] for axes in peers if (axes["network"], axes["precision"], axes["N"]) == FP32}
@@ -259,12 +257,10 @@ def goal_rows(records: Sequence[Record], rate: float | None) -> Iterator[tuple[C
 
 
 def fastest_schedules(records: Sequence[Record]) -> dict[tuple[str, int], Record]:
-    """The shortest kernels of the network on the newest card, by class and N."""
+    """The shortest kernels of the network, by class and N."""
     ours = [record for record in records if record["axes"]["network"] == SHOWN[0] and not is_peer(record)]
-    newest = [record for record in ours if record["device"] == ours[-1]["device"] and "overlapped" in record["samples"]]
-    return {
-        (record["axes"]["precision"], record["axes"]["N"]): record for record in sorted(newest, key=us, reverse=True)
-    }
+    timed = [record for record in ours if "overlapped" in record["samples"]]
+    return {(record["axes"]["precision"], record["axes"]["N"]): record for record in sorted(timed, key=us, reverse=True)}
 
 
 def millijoules(record: Record) -> float | None:
@@ -273,40 +269,22 @@ def millijoules(record: Record) -> float | None:
     return None if joules is None else 1e3 * float(joules) / int(record["axes"]["N"])
 
 
-def most_schedules(file: Path) -> tuple[int, str]:
-    """How many schedules a file has for one image, and when its first measurement began."""
-    networks, _ = networks_in([file])
-    return len(schedules_of(networks, ONE)), min(map(start, networks), default="")
-
-
 def parts(files: Sequence[Path], rate: float | None = None) -> dict[str, str]:
-    """The page's tables: schedules are compared on one card, in the file with most; the peers' table names cards.
+    """The page's tables, from the one file, of one card, or from none.
 
     ``rate`` is a copy's in bytes per second; without it there are no goals relative to it.
     """
-    steps = {step: f"whole-{step}" for step in STEPS_OF_FLOATS}
-    names = "whole-schedules", *steps.values(), "whole-stages", "whole-timeline", "whole-goals", "whole-peers"
-    blocks: dict[str, list[str]] = {name: [] for name in names}
-
-    def add(name: str, columns: Sequence[str], rows: Iterable[tuple[Cell, ...]], origin: str) -> None:
-        if table := list(rows):
-            blocks[name] += ["\n".join([*markdown_table(columns, table), "", origin])]
-
-    if files:
-        file = max(files, key=most_schedules)
-        networks, records = networks_in([file])
-        origin = source(records, networks, [file])
-        add("whole-schedules", SCHEDULE_COLUMNS, schedule_rows(networks), origin)
-        for of_floats in files:
-            networks_there, records_there = networks_in([of_floats])
-            origin_there = source(records_there, networks_there, [of_floats])
-            for step, name in steps.items():
-                add(name, step_columns(step), step_rows(networks_there, step), origin_there)
-        add("whole-stages", STAGE_COLUMNS, stage_rows(networks), origin)
-        add("whole-timeline", TIMELINE_COLUMNS, timeline_rows(networks), origin)
-    networks, records = networks_in(files)
-    cards = {key: card_of(header) for key, header in records.headers.items() if header["type"] == "device"}
-    if files:
-        add("whole-goals", GOAL_COLUMNS, goal_rows(networks, rate), source(records, networks, files))
-    add("whole-peers", PEER_COLUMNS, peer_rows(networks, cards), source(records, networks, files))
-    return {name: "\n\n".join(block) or NOT_MEASURED for name, block in blocks.items()}
+    networks, records = networks_in(*files) if files else ([], Records())
+    rows = {
+        "whole-schedules": (SCHEDULE_COLUMNS, schedule_rows(networks)),
+        **{f"whole-{step}": (step_columns(step), step_rows(networks, step)) for step in STEPS_OF_FLOATS},
+        "whole-stages": (STAGE_COLUMNS, stage_rows(networks)),
+        "whole-timeline": (TIMELINE_COLUMNS, timeline_rows(networks)),
+        "whole-goals": (GOAL_COLUMNS, goal_rows(networks, rate)),
+        "whole-peers": (PEER_COLUMNS, peer_rows(networks)),
+    }
+    tables = {name: (columns, list(cells)) for name, (columns, cells) in rows.items()}
+    return {
+        name: "\n".join([*markdown_table(columns, table), "", source(records, networks, files)]) if table else NOT_MEASURED
+        for name, (columns, table) in tables.items()
+    }

@@ -11,15 +11,17 @@
 #   part-6   7 files, 5 min  gradients and cuDNN's
 #   part-7   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
 #   part-8   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
-#   part-9   2 files, 8 min  whole networks
-#   part-10  4 files, 7 min  grouped layers, layers bound by memory
-#   part-11  4 files, 7 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
-#   part-12  4 files, 7 min  patched networks; choices for random layers; kernels on a time axis
-#   part-13  6 files, 8 min  training steps, networks that train
+#   part-9   1 file,  7 min  whole networks: torchvision's AlexNet
+#   part-10  2 files, 6 min  the other AlexNets
+#   part-11  1 file,  8 min  torch.compile's
+#   part-12  4 files, 10 min grouped layers, layers bound by memory
+#   part-13  4 files, 7 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
+#   part-14  4 files, 10 min patched networks; choices for random layers; kernels on a time axis
+#   part-15  6 files, 8 min  training steps, networks that train
 #
-# All of them are the default.  The minutes of the first six, the tenth and the eleventh are of three H200s whose hosts had
-# 16 cores for each card (results/README.md); on another host four of them took two thirds as long.  Those of the others
-# are estimates from the records of their stages.  No card has had all in one go yet.  Each stage prints its time.
+# All of them are the default.  The minutes of all but parts 7, 8 and 15, which are estimates, are of five H200s whose
+# hosts had 16 cores for each card (results/README.md); on another host four of the first six took two thirds as long.
+# No card has had all in one go yet.  Each stage prints its time.
 # For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
@@ -45,14 +47,16 @@ declare -A parts=(
     [part-6]="gradients"
     [part-7]="library_calls library_fp32 library_tf32"
     [part-8]="library_fp16 networks plans dynamic"
-    [part-9]="whole_networks"
-    [part-10]="groups memory_bound"
-    [part-11]="board peers"
-    [part-12]="patched choices timelines"
-    [part-13]="training"
+    [part-9]="whole_torchvision"
+    [part-10]="whole_others"
+    [part-11]="whole_compiled"
+    [part-12]="groups memory_bound"
+    [part-13]="board peers"
+    [part-14]="patched choices timelines"
+    [part-15]="training"
     [short]="short_ladder short_frontier short_library"
 )
-default=$(echo part-{1..13})
+default=$(echo part-{1..15})
 others="references counters lenet_counters hard accuracy ${parts[short]} again bits split_k cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
@@ -292,27 +296,32 @@ training() {  # convolutions of a step through the library and by cuDNN, and net
         --precision fp16,fp32 --N 64 --layouts nhwc,nchw --out
 }
 
-whole_networks() {  # schedules of networks and torch's and cuDNN's, with energy
-    local file="$name-networks-whole" torch=torch-nchw,torch-nhwc
-    local timed=(--seconds 0.2 --sustained 0.3)
-    stage "$file" --network alexnet-torchvision --precision fp16 --schedule all --N 1,128 --verbose --peers "$torch" \
-        "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 1,128 --verbose \
-        --peers cudnn-nchw,cudnn-nhwc "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp16 --schedule dependent --N 8,32,1024 --verbose \
-        --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp32,tf32 --schedule dependent,pooled,terms \
-        --N 1,32,128,1024 --verbose \
-        --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp16 --schedule dependent --N 1,32,128 --verbose \
-        --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-2012,alexnet-one-tower --precision fp32,tf32 --schedule dependent,pooled,terms \
-        --N 1,32,128 --verbose \
-        --peers "$torch" "${timed[@]}"
-    stage "$file" --network alexnet-2012 --precision fp16 --schedule epilogue --N 1,32,128 --verbose "${timed[@]}"
-    stage "$file" --network alexnet-torchvision --precision fp16,tf32,fp32 --schedule dependent --N 1 --verbose \
-        --peers torch-compile "${timed[@]}"
-    stage "$file-checks" --network alexnet-2012 --precision fp32,tf32,fp16 --N 1,32 --verify-only
+torch_networks=torch-nchw,torch-nhwc
+
+network() {  # network PRECISIONS SCHEDULES BATCHES NETWORKS [PEERS]: whole networks, with energy
+    local peers=()
+    [[ -z ${5:-} ]] || peers=(--peers "$5")
+    stage "$name-networks-whole" --network "$4" --precision "$1" --schedule "$2" --N "$3" --verbose "${peers[@]}" \
+        --seconds 0.2 --sustained 0.3
+}
+
+whole_torchvision() {  # schedules of torchvision's AlexNet, and torch's and cuDNN's networks
+    network fp16 all 1,128 alexnet-torchvision "$torch_networks"
+    network fp16 dependent 1,128 alexnet-torchvision cudnn-nchw,cudnn-nhwc
+    network fp16 dependent 8,32,1024 alexnet-torchvision "$torch_networks"
+    network fp32,tf32 dependent,pooled,terms 1,32,128,1024 alexnet-torchvision "$torch_networks"
+}
+
+whole_others() {  # AlexNet of 2012, with every stage checked, too, and the AlexNet study's
+    local both=alexnet-2012,alexnet-one-tower
+    network fp16 dependent 1,32,128 "$both" "$torch_networks"
+    network fp32,tf32 dependent,pooled,terms 1,32,128 "$both" "$torch_networks"
+    network fp16 epilogue 1,32,128 alexnet-2012
+    stage "$name-networks-whole-checks" --network alexnet-2012 --precision fp32,tf32,fp16 --N 1,32 --verify-only
+}
+
+whole_compiled() {  # torch.compile, which tunes for minutes
+    network fp16,tf32,fp32 dependent 1 alexnet-torchvision torch-compile
 }
 
 groups() {  # AlexNet of 2012, ResNeXt and RegNet

@@ -118,7 +118,7 @@ def points_of_run(folder):
             yield [word for before, word in pairwise(["", *words]) if not {before, word} & with_value]
 
 
-@pytest.mark.parametrize("part", ["part-6", "part-11", "short", "bits"])
+@pytest.mark.parametrize("part", ["part-6", "part-13", "short", "bits"])
 def test_the_points_of_a_part_can_be_planned(tmp_path, capsys, part):
     assert measure("gpu", str(tmp_path / "out"), stages=part, python=recorder(tmp_path)).returncode == 0
     for arguments in dict.fromkeys(map(tuple, points_of_run(tmp_path))):

@@ -305,7 +305,7 @@ def frontier() -> dict[str, list[float]]:
 
     def kernel(rung: str, entry: str) -> dict[int, float]:
         timelines = [
-            timeline for timeline in lines("h100-profile-cudnn.jsonl", "timeline") if timeline["point"]["rung"] == rung
+            timeline for timeline in lines("h200-profile-cudnn.jsonl", "timeline") if timeline["point"]["rung"] == rung
         ]
         return {
             timeline["point"]["layer"]: sum(launch["us"] for launch in timeline["kernels"] if launch["entry"] == entry)
@@ -320,7 +320,7 @@ def frontier() -> dict[str, list[float]]:
 
     (window,) = (
         {launch["entry"]: launch for launch in timeline["kernels"]}
-        for timeline in lines("h100-profile-cudnn.jsonl", "timeline")
+        for timeline in lines("h200-profile-cudnn.jsonl", "timeline")
         if timeline["point"]["rung"] == "wgmma-window-half"
     )
     return {
@@ -328,11 +328,11 @@ def frontier() -> dict[str, list[float]]:
             slower(4, "h100-after", "h100-before"),
             slower(3, "h100-after", "h100-before"),
         ],
-        "On an H100 the pass takes # µs, and the product 55, in which the tensor pipe is busy for # %": [
+        "With counters read on an H200 the pass takes # µs, and the product 52, in which the tensor pipe is busy for # %": [
             window["prepare_input"]["us"],
             window["multiply"]["metrics"]["tensor_pipe"],
         ],
-        "a pass of 20 to # µs on layers 2 to 5, then products that take 16 to # % longer": [
+        "a pass of 17 to # µs on layers 2 to 5, with counters read, then products that take 16 to # % longer": [
             max(kernel("wgmma-scaled", "prepare_input").values()),
             100 * (max(scaled[layer] / us for layer, us in half.items()) - 1),
         ],
@@ -397,7 +397,8 @@ def whole_networks() -> dict[str, list[float]]:
     def apart(schedule: str, N: int, name: str = "h100/networks-whole-4") -> float:
         return us(name, network="alexnet-2012", schedule=schedule, N=N)
 
-    first, before, newest = "h200-networks-whole", "h200-5-networks-whole", "h200-7-networks-whole"
+    newest = "h200-networks-whole"
+
     begins = next(line["timeline"] for line in lines(f"{newest}.jsonl", "network") if "timeline" in line)
 
     def ahead(slots: int) -> float:  # of a kernel that brought so many slots of each warp into the L2 cache
@@ -434,9 +435,6 @@ def whole_networks() -> dict[str, list[float]]:
         samples = (line["samples"]["kernel"] for line in recorded if wanted.items() <= line["axes"].items())
         return [1e3 * summarize(kernel).median for kernel in samples]
 
-    def of_class(name: str, precision: str, N: int) -> float:
-        return us(name, precision=precision, schedule="dependent", N=N)
-
     slot = 132 * 16 * 2048 / 1e6  # MB: each multiprocessor's 16 warps have one
     return {
         "took # µs instead of # µs with one image, and # µs instead of # µs with 128": [
@@ -444,13 +442,6 @@ def whole_networks() -> dict[str, list[float]]:
             *(apart(schedule, 128) for schedule in ("fused", "epilogue")),
         ],
         "so `epilogue` took # µs and # µs": [apart("epilogue", N, "h100/networks-whole-5") for N in (1, 128)],
-        "`dependent` took # µs and # µs on two of them": [
-            us(name, schedule="dependent", N=128) for name in (first, before)
-        ],
-        "with eight images `dependent` took # µs before, and takes # µs; two take # µs, four # µs, sixteen # µs": [
-            us(first, schedule="dependent", N=8),
-            *(us("h200-3-networks-whole", schedule="dependent", N=N) for N in (8, 2, 4, 16)),
-        ],
         "# % wait for instructions, # % at barriers, for the stage before or for other warps, and # % for memory": [
             stalls(reason) for reason in ("no_inst", "barrier", "long_sb")
         ],
@@ -459,28 +450,16 @@ def whole_networks() -> dict[str, list[float]]:
         ],
         "took # µs, with 17 MB ahead # µs, with 26 MB # µs, with 52 MB # µs": [ahead(slots) for slots in (0, 4, 6, 12)],
         "with # MB ahead": [4 * slot],
-        "took # µs for 128 images and # µs for 1024, and takes # µs and # µs": [
-            of_class(first, "fp32", 128),
-            of_class(first, "fp32", 1024),
-            of_class(before, "fp32", 128),
-            of_class(before, "fp32", 1024),
-        ],
-        "in tf32 it took # µs for 1024 and takes # µs": [
-            of_class(name, "tf32", 1024) for name in ("h200-2-networks-whole", before)
-        ],
         "the three poolings take # µs of the # µs in fp16": [
             sum(pools.values()),
             us(newest, schedule="dependent", N=128),
         ],
-        "gained # µs and # µs, as far as two cards": [
-            pool_us(before, number) - pool_us("pooling/h200-strips", number) for number in (1, 2)
+        "took # µs and # µs on one card, where without them # µs and # µs": [
+            pool_us(f"pooling/h200-{trial}", number) for trial in ("strips", "before") for number in (1, 2)
         ],
         "in fp16 took # µs and # µs, and takes # µs and # µs": rounds("dependent", "fp16"),
         "in tf32 took # µs and # µs, and takes # µs and # µs": rounds("pooled", "tf32"),
         "in fp32 # µs and # µs, and takes # µs and # µs": rounds("pooled", "fp32"),
-        "took # µs in fp16 with 128 images on one card, and takes # µs on another": [
-            us(name, network="alexnet-2012", schedule="dependent", N=128) for name in (first, newest)
-        ],
         "full to # % instead of # %": [100 * 5 * 57 / (5 * 64), 100 * 55 / 57],  # of conv1's outputs, 55 in a row
         "in tf32 # µs and # µs, twice # µs and # µs": of_terms("once", "tf32") + of_terms("twice", "tf32"),
         "in fp32 # µs and # µs, twice # µs and # µs": of_terms("once", "fp32") + of_terms("twice", "fp32"),

@@ -168,7 +168,9 @@ def test_only_layers_with_timelines_have_the_section(tmp_path: Path) -> None:
 
 
 def test_the_parts_on_the_pages_follow_from_the_record() -> None:
-    lines = map(json.loads, contents(ROOT / "results" / "h100-profile-cudnn.jsonl").splitlines())
+    lines = [json.loads(line) for line in contents(ROOT / "results" / "h200-profile-cudnn.jsonl").splitlines()]
+    (device,) = (line for line in lines if line["type"] == "device")
+    rate = 2e3 * device["memory_clock_khz"] * device["memory_bus_bits"] / 8  # bytes/s
     runs = {
         (line["point"]["layer"], line["point"]["rung"]): line for line in lines if line["type"] == "timeline"
     }  # the last of each
@@ -183,7 +185,7 @@ def test_the_parts_on_the_pages_follow_from_the_record() -> None:
             kernels, conv = runs[layer, rung.name]["kernels"], WORKLOADS["alexnet"].layer(layer)
             products = rung.products * conv.macs(128) / (2048 * 132 * 1980)
             moved = 128 * (conv.C * conv.H * conv.W + conv.M * conv.E * conv.F) + conv.M * conv.K
-            traffic = moved * np.dtype(rung.dtype).itemsize / (2 * 2.619e9 * 5120 / 8) * 1e6
+            traffic = moved * np.dtype(rung.dtype).itemsize / rate * 1e6
             slowed = []
             for place, kernel in enumerate(kernels):
                 if kernel["entry"] == "multiply":
@@ -193,7 +195,7 @@ def test_the_parts_on_the_pages_follow_from_the_record() -> None:
             assert cells[2] == pytest.approx(max(products, traffic), rel=1e-3)
             assert cells[3] == pytest.approx(sum(slowed), rel=1e-3)
             claims += 1
-    assert claims == 15
+    assert claims == 14  # on layer 5 in fp16 the counters exceed the trace
 
 
 def end_of(kernel: dict) -> float:
