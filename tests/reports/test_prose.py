@@ -328,7 +328,7 @@ def frontier() -> dict[str, list[float]]:
             slower(4, "h100-after", "h100-before"),
             slower(3, "h100-after", "h100-before"),
         ],
-        "With counters read on an H200 the pass takes # µs, and the product 52, in which the tensor pipe is busy for # %": [
+        "the pass takes # µs, and the product 52, in which the tensor pipe is busy for # %": [
             window["prepare_input"]["us"],
             window["multiply"]["metrics"]["tensor_pipe"],
         ],
