@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from report_records import published_table
 
+from alexconv.predict import page
+from alexconv.predict.accuracy import Pair
 from alexconv.records.compressed import contents
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS
@@ -515,12 +517,68 @@ def accuracy() -> dict[str, list[float]]:
     return {"has a margin of #": [lines("h200-accuracy.jsonl", "accuracy")[0]["reference_margin"]]}
 
 
+def predict() -> dict[str, list[float]]:
+    results = ROOT / "results"
+    stages = page.network_times(results, *page.BLIND_NETWORKS)
+
+    def off(network: str, stage: str, precision: str, N: int = BATCH) -> float:
+        """How far a stage's prediction is off, in percent of the measured time."""
+        wanted = {"network": network, "precision": precision, "N": N}
+        (time,) = (time for time in stages if time.stage == stage and wanted.items() <= time.axes.items())
+        assert time.error is not None
+        return time.error
+
+    def of_scatter(known: list[Pair], N: int) -> list[float]:
+        """Predicted over measured times of layers 3 to 5."""
+        ratios = {
+            pair.point["layer"]: pair.ratio
+            for pair in known
+            if (pair.point["rung"], pair.point["workload"], pair.point["N"]) == ("tiled-scatter-atomic", "alexnet", N)
+        }
+        return [ratios[layer] for layer in (3, 4, 5)]
+
+    def unrolled() -> float:
+        """Predicted microseconds of the im2col kernel on layer 2."""
+        (prediction,) = (
+            line
+            for line in lines("predicted/h200.jsonl", "prediction")
+            if (line["point"]["rung"], line["point"]["layer"], line["point"]["N"])
+            == ("unroll-register-matmul", 2, BATCH)
+            and line["point"]["workload"] == "alexnet"
+        )
+        return next(1e3 * float(launch["ms"]) for launch in prediction["launches"] if launch["entry"] == "unroll")
+
+    old, halves = ("lenet-72-k7", "lenet-70-k5"), ("lenet-72-k7", "lenet-70-k5", "lenet-86-k7")
+    slow, fast = ([off(name, stage, "fp32") for name in old] for stage in ("conv1", "pool1"))
+    assert max(slow) - min(slow) < 1 > max(fast) - min(fast)
+    assert all(abs(off("alexnet-torchvision", stage, "fp32", 8)) < 5 for stage in ("linear7", "linear8"))
+    return {
+        "is # % too slow, and the pooling after it # % too fast": [max(slow), -min(fast)],
+        "On lenet-86-k7 the layer is # % too slow and the pooling # %": [
+            off("lenet-86-k7", "conv1", "fp32"),
+            off("lenet-86-k7", "pool1", "fp32"),
+        ],
+        "is #, # and # % too slow, and the pooling after it in fp16 #, # and # %": [
+            *(off(name, "conv1", "fp16") for name in halves),
+            *(off(name, "pool1", "fp16") for name in halves),
+        ],
+        "`wgmma-half-blocked` on lenet-86-k7 # %": [-off("lenet-86-k7", "conv2", "fp16")],
+        "predicted are #, # and # of the measured times with one image": of_scatter(page.h100_pairs(results), 1),
+        "and #, # and # with 128 images, on the H200": of_scatter(page.known_pairs(results), BATCH),
+        "# us against # us on layer 2": [
+            unrolled(),
+            counter("duration_ns", 2, "unroll-register-matmul", "unroll") / 1e3,
+        ],
+    }
+
+
 TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/accuracy.md": accuracy,
     "docs/frontier.md": frontier,
     "docs/gradients.md": gradients,
     "docs/alexnet-study.md": alexnet_study,
     "docs/precision.md": precision,
+    "docs/predict.md": predict,
     "docs/frontier-small-batch.md": small_batch,
     "docs/memory-bound.md": memory_bound,
     "docs/whole-networks.md": whole_networks,
@@ -570,6 +628,7 @@ NOT_MEASURED = {  # numbers with units that are no measurements, and what they a
         "are # % of the data sheet's rate, and retired; # ms": GOAL,
     },
     "docs/precision.md": {"on scales from # to 3e38": RULE},
+    "docs/predict.md": {"(within # % on the others)": TESTED},
     "docs/trust.md": {
         "on a GPU, are within # % of the plan": TESTED,
         "(1 - p)^k: # % for a share of 0.3 and ten samples, # % for the three": ARITHMETIC,
