@@ -204,6 +204,10 @@ def precision() -> dict[str, list[float]]:
             *span([*cost("mma-split", rest, 1, "mma"), *cost("mma-scaled", rest, 1, "mma")]),
             max(*cost("mma-split", (1,), 1, "mma"), *cost("mma-scaled", (1,), 1, "mma")),
         ],
+        "the other card, has # to # for them, and up to # on layer 1": [
+            *span([*cost("mma-split", rest, 1, "wgmma"), *cost("mma-scaled", rest, 1, "wgmma")]),
+            max(*cost("mma-split", (1,), 1, "wgmma"), *cost("mma-scaled", (1,), 1, "wgmma")),
+        ],
         "`wgmma-split` takes # ms on such data and # ms on uniform data, `wgmma-window-scaled` # ms on both": [
             ms(split, 1, squares, data="relu"),
             ms(split, 1, squares, data="uniform"),
