@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from report_records import published_table
 
+from alexconv.precisions import PRECISIONS
 from alexconv.predict import page
 from alexconv.predict.accuracy import Pair
 from alexconv.records import published
@@ -394,6 +395,19 @@ def gradients() -> dict[str, list[float]]:
         }
         return 100 * (by_size[2] / by_size[1] - 1)
 
+    def of_wgrad(layer: int) -> float:
+        """cuDNN's error on a layer with many images, over norms."""
+        (point,) = points("gradients/h200.jsonl", rung="torch-nchw-fp32", layer=layer, N=BATCH, direction="wgrad")
+        return float(point["error"]["scaled"])
+
+    def of_step(layer: int) -> float:
+        """The same in the step."""
+        axes = {"layer": layer, "N": BATCH, "precision": "fp32"}
+        (line,) = (
+            line for line in lines("training/h200-alexnet.jsonl", "library-training") if axes.items() <= line.items()
+        )
+        return float(line["error"]["cudnn-nchw"]["wgrad"])
+
     classes = "fp16", "tf32"
     before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
 
@@ -405,6 +419,11 @@ def gradients() -> dict[str, list[float]]:
         ],
         "With one image they lose up to # %": [
             max(of_cluster(precision, layer, 1) for precision in classes for layer in (3, 4, 5))
+        ],
+        "the tolerance of #: on layers 3 to 5 errors are #, # and # with 128 images, in those tables #, # and #.": [
+            PRECISIONS["fp32"].tolerance(ALEXNET.layer(3).toward("wgrad").products(BATCH)),
+            *(of_step(layer) for layer in (3, 4, 5)),
+            *(of_wgrad(layer) for layer in (3, 4, 5)),
         ],
         "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
             half(3, after),
