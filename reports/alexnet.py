@@ -22,6 +22,7 @@ from alexconv.reports.measurements import (
     Run,
     at_study_batch,
     layer_numbers,
+    order,
     speedup_over,
 )
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, STUDY_TRANSFER, Series, variant_of
@@ -373,11 +374,10 @@ def coalescing(measurements: Measurements) -> list[Table | Plot]:
     """Table 8 and figure 11: layer 1 with both mappings, where both were measured."""
     rows: list[tuple[Cell, ...]] = []
     dots_by_batch: dict[int, list[Dot]] = {}
-    rungs = {rung for rung, *_ in mapped_twice(measurements.of_one_run(mapped))}
-    measurements = measurements.of_one_run(
-        lambda point: mapped(point) and point.series == Series(point.series.rung) and point.series.rung in rungs
-    )
-    for rung, N, by_value in mapped_twice(measurements):
+    pairs = mapped_twice(measurements)
+    both = [point for *_, by_value in pairs for point in by_value.values()]
+    measurements = replace(measurements, points=tuple(sorted(both, key=order)))
+    for rung, N, by_value in pairs:
         serial = measurements.serial(WORKLOAD, 1, N)
         speedups = {value: speedup_over(serial, point.time("total")) for value, point in by_value.items()}
         theirs = {value: published_mapping(rung, N, value) for value in (0, 1)}
@@ -411,13 +411,14 @@ def mapped(point: Measured) -> bool:
 
 
 def mapped_twice(measurements: Measurements) -> list[tuple[str, int, dict[int, Measured]]]:
-    """Rung, batch and the points by their value of COALESCED, both of one run."""
+    """Rung, batch and the points by their value of COALESCED, both of one run: of several, of the last."""
     by_value: dict[tuple[str, int, Run], dict[int, Measured]] = {}
-    for point in measurements.points:
-        if point.series.transfer == measurements.transfer:
+    for point in measurements.every:
+        if mapped(point) and point.series == Series(point.series.rung):
             value = point.record["point"]["constants"]["COALESCED"]
             by_value.setdefault((point.series.rung, point.N, point.run), {})[value] = point
-    return [(rung, N, points) for (rung, N, _), points in by_value.items() if len(points) == len(COALESCED)]
+    pairs = {(rung, N): points for (rung, N, _), points in by_value.items() if len(points) == len(COALESCED)}
+    return [(rung, N, points) for (rung, N), points in sorted(pairs.items(), key=lambda pair: order(pair[1][1]))]
 
 
 def published_mapping(rung: str, N: int, coalesced: int) -> float | None:

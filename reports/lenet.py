@@ -1,12 +1,13 @@
 """The LeNet-style studies: each study's own variants, measured here with its constants, beside what it printed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS, Variant
 from alexconv.records.statistics import Summary
+from alexconv.records.store import Record
 from alexconv.reports import charts, findings, published
 from alexconv.reports.alexnet import breakdown_plot
 from alexconv.reports.charts import Dot, Line, Step, dots, lines, one
@@ -24,9 +25,11 @@ from alexconv.reports.measurements import (
 from alexconv.reports.published import Figure, Series
 from alexconv.reports.style import look
 from alexconv.reports.why import COUNTERS, counter_row, longest_stall
+from alexconv.shapes import WORKLOADS
 
 FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # our figure for each quantity of the study
 SUM = "total_op_time"  # of both layers, in a sweep
+VARIANTS = "Variants of the studies"  # the title of the table that says why programs differ
 BASELINES = ("tiled-grid-baseline", "baseline")
 CURVES = 6  # rungs in one figure
 EFFICIENCIES = {  # of table 1 of 2018
@@ -75,7 +78,7 @@ def section(measurements: Measurements, study: str) -> Section:
         "Op time is the time of one layer's kernels. Each variant that the study timed is a rung with the study's own "
         "constants (tile, restrict, unrolling, images at a time); 'here' is that rung, 'study' what the study printed "
         "for its GPU, 'here / study' their ratio: below 1 is faster here. A * marks variants that are not the same "
-        "program on both sides; the table of variants says why."
+        "program on both sides; the table linked above says why."
     )
     if not measurements.timed or STUDY_WORKLOADS[study] not in measurements.workloads:
         return Section("op-times", "Op times", text)
@@ -126,12 +129,18 @@ def stands_for(point: Measured, variant: Variant) -> bool:
     """Whether a point is the variant's, with its constants."""
     if tuple(point.series) != (variant.rung, variant.transfer):
         return False
+    return not other_constants(point.record, variant)
+
+
+def other_constants(record: Record, variant: Variant) -> dict[str, tuple[int, int]]:
+    """The constants in which a record of the variant's rung is not the variant: its value, and the variant's."""
+    point = record["point"]
+    layer, constants = point["layer"], point["constants"]
     chosen = {
-        name: value[point.layer - 1] if isinstance(value, tuple) else value for name, value in variant.constants.items()
+        name: value[layer - 1] if isinstance(value, tuple) else value for name, value in variant.constants.items()
     }
-    expected = RUNGS[variant.rung].resolve(point.conv, chosen, point.N)
-    constants = point.record["point"]["constants"]
-    return all(constants.get(name, value) == value for name, value in expected.items())
+    expected = RUNGS[variant.rung].resolve(WORKLOADS[point["workload"]].layer(layer), chosen, point["N"])
+    return {name: (constants[name], value) for name, value in expected.items() if constants.get(name, value) != value}
 
 
 def ours(measurements: Measurements, row: Row, N: int) -> Summary | None:
@@ -367,44 +376,62 @@ def properties(measurements: Measurements, study: str) -> list[Table | Plot]:
     """The study's profiler figures of its baseline, beside ours (2018, table 1)."""
     printed = [figure for figure in published.figures() if figure.study == study and figure.quantity in EFFICIENCIES]
     rows: list[tuple[Cell, ...]] = []
+    unlike: dict[str, tuple[int, int]] = {}
     for quantity, name in EFFICIENCIES.items():
         for figure in printed:
             if figure.quantity == quantity and figure.layer:
-                rows.append((name, figure.layer, figure.N, figure.value, counted(measurements, figure)))
-    title = f"{study}: kernel execution properties of the baseline, N={printed[0].N}" if printed else ""
+                profile = counted(measurements, figure)
+                here = profile and profile["metrics"].get(quantity)
+                rows.append((name, figure.layer, figure.N, figure.value, None if here is None else float(here)))
+                unlike |= other_constants(profile, PUBLISHED[study, figure.variant]) if profile else {}
+    if not printed:
+        return []
+    title = f"{study}: kernel execution properties of the baseline, N={printed[0].N}"
     columns = ("property", "layer", "N", "study (%)", "here (%)")
-    caption = "The study's from nvprof on its GPU, ours from Nsight Compute."
-    return [Table(f"{study}-properties", title, caption, columns, rows)] if printed else []
+    ours, theirs = (" ".join(f"{name}={pair[side]}" for name, pair in unlike.items()) for side in (0, 1))
+    rung = PUBLISHED[study, printed[0].variant].rung
+    of = f", of {rung} with its default constants ({ours}), not the baseline's {theirs}" if unlike else ""
+    caption = f"The study's from nvprof on its GPU. Ours: Nsight Compute{of}."
+    return [Table(f"{study}-properties", title, caption, columns, rows)]
 
 
-def counted(measurements: Measurements, figure: Figure) -> float | None:
-    """Our counter of a figure's quantity, of the longest kernel of the rung that stands for its variant."""
+def counted(measurements: Measurements, figure: Figure) -> Record | None:
+    """Our profile of the longest kernel of the rung that stands for a figure's variant."""
     variant = PUBLISHED[figure.study, figure.variant]
     kernels = [
-        profile["metrics"]
+        profile
         for profile in measurements.of_type("profile")
         if (profile["source"], profile["point"]["workload"]) == ("ncu", figure.workload)
         and (profile["point"]["layer"], profile["point"]["rung"]) == (figure.layer, variant.rung)
     ]
-    longest: Mapping[str, float] = max(kernels, key=lambda metrics: metrics.get("duration_ns", 0.0), default={})
-    return float(longest[figure.quantity]) if figure.quantity in longest else None
+    return max(kernels, key=lambda profile: profile["metrics"].get("duration_ns", 0.0), default=None)
 
 
 def counters(measurements: Measurements, study: str) -> list[Table | Plot]:
     """The data of the study's profiler screenshots: each kernel's duration, use of units and memories, and stalls."""
-    rungs = {variant.rung for (name, _), variant in PUBLISHED.items() if name == study}
-    rows = [
-        (profile["point"]["rung"], *counter_row(profile)[1:], longest_stall(profile["metrics"]) or None)
+    variants = [variant for (name, _), variant in PUBLISHED.items() if name == study]
+    rungs = {variant.rung for variant in variants}
+    profiles = [
+        profile
         for profile in measurements.of_type("profile")
         if profile["source"] == "ncu"
         and profile["point"]["workload"] == STUDY_WORKLOADS[study]
         and profile["point"]["rung"] in rungs
     ]
+    rows = [
+        (profile["point"]["rung"], *counter_row(profile)[1:], longest_stall(profile["metrics"]) or None)
+        for profile in profiles
+    ]
     columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "main stall")
     title = f"{study}: counters of the rungs that stand for its variants"
+    unlike = any(
+        all(other_constants(profile, variant) for variant in variants if variant.rung == profile["point"]["rung"])
+        for profile in profiles
+    )
+    constants = ", with their default constants, not the study's as in the tables above: durations differ"
     caption = (
         "The data of the study's screenshots of nvprof, Nsight Systems and Nsight Compute, for the kernels here, in "
-        "launch order. Counted by Nsight Compute."
+        f"launch order. Counted by Nsight Compute{constants if unlike else ''}."
     )
     return [Table(f"{study}-counters", title, caption, columns, rows, filters=("layer",))] if rows else []
 
@@ -434,4 +461,4 @@ def coverage(measurements: Measurements) -> Table:
         "A variant counts as measured if every figure that the study printed for it has one of ours. Serial CPU "
         "runs are not counted."
     )
-    return Table("lenet-coverage", "Variants of the studies", caption, columns, rows)
+    return Table("lenet-coverage", VARIANTS, caption, columns, rows)

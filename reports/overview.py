@@ -29,10 +29,17 @@ def facts(measurements: Measurements) -> list[tuple[str, str]]:
     entries += [("Compiler", str(device["compiler"]))] if device.get("compiler") else []
     for host in measurements.of_type("host"):
         entries.append(("CPU", f"{host.get('cpu', '?')}, {host.get('cores', '?')} cores, {host.get('system', '')}"))
-    runs = measurements.of_type("run")
+    runs = own_runs(measurements)
     entries += [("Commit", text) for text in once(commit(run) for run in runs)]
     entries += [("Packages", text) for text in once(packages(run) for run in runs)]
     return entries + [("Command", text) for text in once(str(run.get("command", "?")) for run in runs)]
+
+
+def own_runs(measurements: Measurements) -> list[Record]:
+    """The runs of the device's own records: pages of layers may show timelines of another device."""
+    others = [record for record in measurements.of_type("timeline") if record.get("device") not in measurements.cards]
+    elsewhere = {record.get("run") for record in others} - {point.record.get("run") for point in measurements.every}
+    return [run for run in measurements.of_type("run") if run.get("key") not in elsewhere]
 
 
 def once(texts: Iterable[str]) -> list[str]:

@@ -153,7 +153,8 @@ def study_pages(measurements: Measurements) -> Iterator[Page]:
     for study, workload in STUDY_WORKLOADS.items():
         sections = with_items(lenet.section(measurements, study))
         text = f"Its layers are those of {workload}."
-        yield Page(study, "study", f"The LeNet-style study {study}", text, sections, name=study)
+        facts = [("Programs that differ", lenet.VARIANTS)]
+        yield Page(study, "study", f"The LeNet-style study {study}", text, sections, facts, name=study)
 
 
 def coverage_page(measurements: Measurements, pages: Sequence[Page]) -> Page:

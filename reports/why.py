@@ -51,6 +51,7 @@ WAITS = {  # stall reasons by the profiler's names; fixed latencies and not bein
     "membar": "memory fences",
     "drain": "stores",
 }
+UNSPLIT = {"wgmma-half-split-k": "wgmma-half"}  # what rungs that split tiles are with SPLITS=1
 LEAST_STALL = 1.0  # stall cycles per instruction: fewer are hardly a reason
 PREDICTION = "prediction"
 
@@ -130,12 +131,21 @@ class Reasons:
         roof, share = roof_of(point.rung, self.roofs), self.share_of_roof(point)
         return f"{share:.0f} % of the roofline ({roof.unit}, {roof.name})" if share and roof else ""
 
+    def idea(self, point: Measured) -> str:
+        """What the rung does with the point's constants; empty for a peer."""
+        if point.rung is None:
+            return ""
+        whole = self.measurements.ladder.named.get(UNSPLIT.get(point.rung.name, ""))
+        if whole and point.record["point"]["constants"].get("SPLITS") == 1:
+            return f"{whole.idea} (SPLITS=1: as {whole.name})"
+        return point.rung.idea
+
     def sentence(self, point: Measured) -> str:
         """What the rung does, how busy its longest kernel keeps the hardware, beside its parent's, and its roof."""
         rung = point.rung
         if rung is None:
             return ""
-        parts = [rung.idea]
+        parts = [self.idea(point)]
         own = self.kernel(point.workload, point.layer, rung.name)
         if own:
             before = self.kernel(point.workload, point.layer, rung.parent) if rung.parent else None

@@ -121,7 +121,7 @@ def brief_table(measurements: Measurements, frontier: Frontier | None, workload:
     for winner in every:
         point, peer = winner.point, winner.peer
         plan = plan_of(peer)
-        share, idea = reasons.share_of_roof(point), point.rung.idea if point.rung else None
+        share, idea = reasons.share_of_roof(point), reasons.idea(point) or None
         place = f"{workload} layer {point.layer}", winner.contract.name, point.label
         ours = hot(point), speed(hot(point), hot(peer)), idea, share and round(share)
         rows.append((*place, *ours, hot(peer), plan.brief if plan else None))

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean, median
 
+from alexconv.data import UNIFORM
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.predict.predictions import TYPE
 from alexconv.predict.split import held_out
+from alexconv.records.labels import data_of
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, digest
 
@@ -38,16 +40,17 @@ class Pair:
 
 
 def measured_points(records: Records, ladder: Ladder = LADDER) -> dict[str, Record]:
-    """The records of points that were timed in one piece, of rungs that the ladder has, by what was computed.
+    """The records of points that were timed in one piece on uniform data, of rungs that the ladder has, by computation.
 
-    If a point was measured several times, the last one counts.
+    If a point was measured several times, the last one counts.  Predictions do not depend on data, but times do.
     """
     timed_records = {}
     for record in records.latest():
         point = record["point"]
         timed = record["status"] == "ok" and record.get("samples", {}).get("kernel") and record.get("pieces") == 1
         known = point["rung"] in ladder.named and isinstance(point["layer"], int)
-        if timed and known and point["transfer"] == TRANSFER:
+        usual = point["transfer"] == TRANSFER and data_of(record) == UNIFORM
+        if timed and known and usual:
             timed_records[identity(planned_point(record))] = record
     return timed_records
 

@@ -5,6 +5,7 @@ from statistics import fmean
 
 import pytest
 import stored_code
+from report_records import record, write
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -95,8 +96,8 @@ def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
     (refusal,) = predict_points([point], H200, unknown)
     file = RecordFile(tmp_path / "predictions.jsonl")
     file.header("prediction", refusal.record())
-    (record,) = accuracy.predictions_in(read([file.path])).values()
-    assert (record["status"], record["reason"]) == ("refused", "the model does not know the opcode FROBNICATE")
+    (written,) = accuracy.predictions_in(read([file.path])).values()
+    assert (written["status"], written["reason"]) == ("refused", "the model does not know the opcode FROBNICATE")
 
 
 def test_the_band_is_that_of_the_points_that_are_not_held_out():
@@ -104,6 +105,14 @@ def test_the_band_is_that_of_the_points_that_are_not_held_out():
     below, above = page.band([pair for pair in known if not pair.held_out])
     assert H200["accuracy.below"] == pytest.approx(below, abs=0.006)
     assert H200["accuracy.above"] == pytest.approx(above, abs=0.006)
+
+
+def test_only_times_on_uniform_data_stand_beside_predictions(tmp_path):
+    uniform, zeros = record("alexnet", 3, 128, "direct"), record("alexnet", 3, 128, "direct")
+    zeros["point"]["data"] = "zeros"
+    written = read([write(tmp_path / "data.jsonl", [one | {"pieces": 1} for one in (uniform, zeros)])])
+    (known,) = accuracy.measured_points(written).values()
+    assert "data" not in known["point"]
 
 
 def test_a_changed_model_is_compared_on_the_points_that_both_have():

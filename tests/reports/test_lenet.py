@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from report_records import record, write
+from report_records import published_report, record, write
 
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.points import study_points
@@ -151,3 +151,15 @@ def test_gains_are_over_the_studys_own_baseline(tmp_path: Path) -> None:
     assert row["both layers, study"] == pytest.approx((42.534 + 152.912) / (58.28 + 191.002))
     times = {row["variant"]: row["N=10000, here (ms)"] for row in rows_of(data, "ece408-2018-op-times")[::-1]}
     assert row["layer 1, here"] == pytest.approx(times["tiled-grid-baseline"] / times["shared-memory-conv"])
+
+
+def test_a_profile_with_other_constants_than_its_variant_says_so() -> None:
+    variant = PUBLISHED["ece408-2018", "tiled-grid-baseline"]
+    counted = {"point": {"workload": "lenet-72-k7", "layer": 1, "N": 1000, "rung": "tiled", "constants": {"UNROLL": 0}}}
+    assert lenet.other_constants(counted, variant) == {"UNROLL": (0, 1)}
+    captions = {table.key: table.caption for table in published_report().tables()}
+    assert (
+        "of tiled with its default constants (UNROLL=0), not the baseline's UNROLL=1."
+        in captions["ece408-2018-properties"]
+    )
+    assert all("with their default constants" in captions[f"{study}-counters"] for study in STUDY_WORKLOADS)

@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 from report_records import published_table
 
+from alexconv.precisions import PRECISIONS
+from alexconv.predict import page
+from alexconv.predict.accuracy import Pair
+from alexconv.records import published
 from alexconv.records.compressed import contents
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS
@@ -101,6 +105,25 @@ def coalesced(value: int) -> float:
     return ms("direct-register", 1, "h200-alexnet.jsonl", constants={"COALESCED": value})
 
 
+def with_copies(value: int) -> float:
+    wanted = {"rung": "direct-register", "layer": 1, "N": BATCH, "transfer": "pageable"}
+    (point,) = points("h200-alexnet.jsonl", constants={"COALESCED": value}, **wanted)
+    return summarize(point["samples"]["total"]).median
+
+
+def coalesced_in_the_study() -> float:
+    """Its speedups of direct-register on layer 1, coalesced over not."""
+    coalesced, apart = (
+        next(
+            figure.value
+            for figure in published.figures()
+            if (figure.variant, figure.N, figure.where) == (f"rla2m/{name}", BATCH, "Table 8")
+        )
+        for name in ("coalesced", "noncoalesced")
+    )
+    return coalesced / apart
+
+
 def alexnet_study() -> dict[str, list[float]]:
     c, reduce = counter, "reduce_channels"
     atomics = points("h200-alexnet.jsonl", rung="channels-atomic", N=1)
@@ -173,6 +196,10 @@ def alexnet_study() -> dict[str, list[float]]:
             coalesced(1),
             coalesced(0),
         ],
+        "with the copies #×, where the study's Table 8 has #×": [
+            with_copies(0) / with_copies(1),
+            coalesced_in_the_study(),
+        ],
     }
 
 
@@ -201,6 +228,10 @@ def precision() -> dict[str, list[float]]:
         "operands # to # on layers 2 to 5 and up to # on layer 1": [
             *span([*cost("mma-split", rest, 1, "mma"), *cost("mma-scaled", rest, 1, "mma")]),
             max(*cost("mma-split", (1,), 1, "mma"), *cost("mma-scaled", (1,), 1, "mma")),
+        ],
+        "the other card, has # to # for them, and up to # on layer 1": [
+            *span([*cost("mma-split", rest, 1, "wgmma"), *cost("mma-scaled", rest, 1, "wgmma")]),
+            max(*cost("mma-split", (1,), 1, "wgmma"), *cost("mma-scaled", (1,), 1, "wgmma")),
         ],
         "`wgmma-split` takes # ms on such data and # ms on uniform data, `wgmma-window-scaled` # ms on both": [
             ms(split, 1, squares, data="relu"),
@@ -364,6 +395,19 @@ def gradients() -> dict[str, list[float]]:
         }
         return 100 * (by_size[2] / by_size[1] - 1)
 
+    def of_wgrad(layer: int) -> float:
+        """cuDNN's error on a layer with many images, over norms."""
+        (point,) = points("gradients/h200.jsonl", rung="torch-nchw-fp32", layer=layer, N=BATCH, direction="wgrad")
+        return float(point["error"]["scaled"])
+
+    def of_step(layer: int) -> float:
+        """The same in the step."""
+        axes = {"layer": layer, "N": BATCH, "precision": "fp32"}
+        (line,) = (
+            line for line in lines("training/h200-alexnet.jsonl", "library-training") if axes.items() <= line.items()
+        )
+        return float(line["error"]["cudnn-nchw"]["wgrad"])
+
     classes = "fp16", "tf32"
     before, after = "compare/h100-wgrad-before.jsonl", "compare/h100-wgrad-after.jsonl"
 
@@ -375,6 +419,11 @@ def gradients() -> dict[str, list[float]]:
         ],
         "With one image they lose up to # %": [
             max(of_cluster(precision, layer, 1) for precision in classes for layer in (3, 4, 5))
+        ],
+        "the tolerance of #: on layers 3 to 5 errors are #, # and # with 128 images, in those tables #, # and #.": [
+            PRECISIONS["fp32"].tolerance(ALEXNET.layer(3).toward("wgrad").products(BATCH)),
+            *(of_step(layer) for layer in (3, 4, 5)),
+            *(of_wgrad(layer) for layer in (3, 4, 5)),
         ],
         "layers 3 and 4 take # ms and # ms instead of # ms and # ms": [
             half(3, after),
@@ -494,12 +543,68 @@ def accuracy() -> dict[str, list[float]]:
     return {"has a margin of #": [lines("h200-accuracy.jsonl", "accuracy")[0]["reference_margin"]]}
 
 
+def predict() -> dict[str, list[float]]:
+    results = ROOT / "results"
+    stages = page.network_times(results, *page.BLIND_NETWORKS)
+
+    def off(network: str, stage: str, precision: str, N: int = BATCH) -> float:
+        """How far a stage's prediction is off, in percent of the measured time."""
+        wanted = {"network": network, "precision": precision, "N": N}
+        (time,) = (time for time in stages if time.stage == stage and wanted.items() <= time.axes.items())
+        assert time.error is not None
+        return time.error
+
+    def of_scatter(known: list[Pair], N: int) -> list[float]:
+        """Predicted over measured times of layers 3 to 5."""
+        ratios = {
+            pair.point["layer"]: pair.ratio
+            for pair in known
+            if (pair.point["rung"], pair.point["workload"], pair.point["N"]) == ("tiled-scatter-atomic", "alexnet", N)
+        }
+        return [ratios[layer] for layer in (3, 4, 5)]
+
+    def unrolled() -> float:
+        """Predicted microseconds of the im2col kernel on layer 2."""
+        (prediction,) = (
+            line
+            for line in lines("predicted/h200.jsonl", "prediction")
+            if (line["point"]["rung"], line["point"]["layer"], line["point"]["N"])
+            == ("unroll-register-matmul", 2, BATCH)
+            and line["point"]["workload"] == "alexnet"
+        )
+        return next(1e3 * float(launch["ms"]) for launch in prediction["launches"] if launch["entry"] == "unroll")
+
+    old, halves = ("lenet-72-k7", "lenet-70-k5"), ("lenet-72-k7", "lenet-70-k5", "lenet-86-k7")
+    slow, fast = ([off(name, stage, "fp32") for name in old] for stage in ("conv1", "pool1"))
+    assert max(slow) - min(slow) < 1 > max(fast) - min(fast)
+    assert all(abs(off("alexnet-torchvision", stage, "fp32", 8)) < 5 for stage in ("linear7", "linear8"))
+    return {
+        "is # % too slow, and the pooling after it # % too fast": [max(slow), -min(fast)],
+        "On lenet-86-k7 the layer is # % too slow and the pooling # %": [
+            off("lenet-86-k7", "conv1", "fp32"),
+            off("lenet-86-k7", "pool1", "fp32"),
+        ],
+        "is #, # and # % too slow, and the pooling after it in fp16 #, # and # %": [
+            *(off(name, "conv1", "fp16") for name in halves),
+            *(off(name, "pool1", "fp16") for name in halves),
+        ],
+        "`wgmma-half-blocked` on lenet-86-k7 # %": [-off("lenet-86-k7", "conv2", "fp16")],
+        "predicted are #, # and # of the measured times with one image": of_scatter(page.h100_pairs(results), 1),
+        "and #, # and # with 128 images, on the H200": of_scatter(page.known_pairs(results), BATCH),
+        "# us against # us on layer 2": [
+            unrolled(),
+            counter("duration_ns", 2, "unroll-register-matmul", "unroll") / 1e3,
+        ],
+    }
+
+
 TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/accuracy.md": accuracy,
     "docs/frontier.md": frontier,
     "docs/gradients.md": gradients,
     "docs/alexnet-study.md": alexnet_study,
     "docs/precision.md": precision,
+    "docs/predict.md": predict,
     "docs/frontier-small-batch.md": small_batch,
     "docs/memory-bound.md": memory_bound,
     "docs/whole-networks.md": whole_networks,
@@ -549,6 +654,7 @@ NOT_MEASURED = {  # numbers with units that are no measurements, and what they a
         "are # % of the data sheet's rate, and retired; # ms": GOAL,
     },
     "docs/precision.md": {"on scales from # to 3e38": RULE},
+    "docs/predict.md": {"(within # % on the others)": TESTED},
     "docs/trust.md": {
         "on a GPU, are within # % of the plan": TESTED,
         "(1 - p)^k: # % for a share of 0.3 and ten samples, # % for the three": ARITHMETIC,
@@ -580,9 +686,10 @@ def agrees(printed: str, value: float) -> bool:
 def uncovered(document: str) -> list[str]:
     """Paragraphs with numbers that have units and are in no text of this file."""
     unsourced = []
+    known = [*TEXTS.get(document, dict)(), *NOT_MEASURED.get(document, ())]
     for part in paragraphs(document):
         rest = part
-        for words in [*TEXTS.get(document, dict)(), *NOT_MEASURED.get(document, ())]:
+        for words in known:
             rest = pattern(words).sub("", rest)
         if MEASURED.search(rest) and not FORESEEN.search(rest):
             numbers = [number[0] for number in MEASURED.finditer(rest)]

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ladders import ladder_with
-from report_records import GPU, kernel_ms, record, whole_report, write
+from report_records import GPU, kernel_ms, published_table, record, whole_report, write
 
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.records.store import RecordFile, read
-from alexconv.reports import families, published, readme
+from alexconv.reports import families, overview, published, readme
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
 from alexconv.reports.comparison import gather
@@ -94,6 +94,18 @@ def test_the_index_says_where_the_figures_come_from(folder: Path) -> None:
     ):
         assert fact in text
     assert "one core of Test CPU" in text
+
+
+def test_runs_of_another_device_are_none_of_the_pages_commands(tmp_path: Path) -> None:
+    data = measurements_of(tmp_path, record("alexnet", 1, 128, "direct"))
+    elsewhere = ({"type": "run", "key": "other"}, {"type": "timeline", "device": "another", "run": "other"})
+    assert overview.own_runs(replace(data, headers=(*data.headers, *elsewhere))) == data.of_type("run")
+
+
+def test_the_table_of_both_mappings_has_the_five_rungs_of_the_studys() -> None:
+    rungs = [row["rung"] for row in published_table("table-8")]
+    names = ("register", "filter-one-thread", "filter-shared", "sum-shared")
+    assert rungs == 3 * [*(f"direct-{name}" for name in names), "channels-filter-shared"]
 
 
 class Parsed(HTMLParser):

@@ -95,6 +95,13 @@ def test_without_counters_the_reason_is_the_idea_alone(tmp_path: Path) -> None:
     assert row["cuDNN, ms"] is None
 
 
+def test_a_rung_that_does_not_split_its_tiles_is_explained_as_the_rung_that_it_then_is(tmp_path: Path) -> None:
+    for splits, reason in ((2, RUNGS["wgmma-half-split-k"].idea), (1, "(SPLITS=1: as wgmma-half)")):
+        split = record("alexnet", 3, 128, "wgmma-half-split-k", precision="fp16", SPLITS=splits)
+        data = measurements_of(write(tmp_path / f"{splits}.jsonl", [split]))
+        assert Reasons(data).sentence(data.points[0]).endswith(reason)
+
+
 def test_short_stalls_are_not_given_as_the_reason() -> None:
     assert longest_stall({"stall_barrier": 0.4, "stall_wait": 9.0}) == ""
     assert longest_stall({"stall_barrier": 1.4, "stall_long_scoreboard": 2.0}) == "loads from memory"
