@@ -71,7 +71,7 @@ class Contract:
 
     @property
     def peer(self) -> str:
-        """cuDNN under the same contract."""
+        """cuDNN with the same layout and types."""
         return peer_name(self.layout, self.precision.peer)
 
     @property
