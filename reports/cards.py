@@ -17,7 +17,7 @@ from alexconv.reports.card import sections
 from alexconv.reports.comparison import SUSTAINED
 from alexconv.reports.elements import Cell, Faster, Table, markdown_table
 from alexconv.reports.library import mean, ratio
-from alexconv.reports.measurements import measurements
+from alexconv.reports.measurements import Measured, measured, measurements
 from alexconv.reports.trust import headline
 
 GIGA, TERA, MEBI = 1e9, 1e12, 2**20
@@ -216,20 +216,19 @@ def _library_layers(file: Path) -> dict[tuple[int, int], Record]:
 
 
 def loaded(first: Path, second: Path) -> Iterator[str]:
-    """Rested and sustained times of layer 2 on both cards, with clock and power under load."""
+    """Rested and sustained times of layer 2 on both cards, with the clock under load."""
     rows: list[tuple[Cell, ...]] = []
     ours, theirs = (_of_layer(file, LOADED_LAYER) for file in (first, second))
     for name in (name for name in ours if name in theirs):
         both = []
-        for record in (ours[name], theirs[name]):
-            rested, sustained = (median(record["samples"][figure]) for figure in ("kernel", SUSTAINED))
-            health = record["health"][-1]
-            both += [f"{rested:.3g} / {sustained:.3g}", health["sm_clock_mhz"], round(health["power_w"])]
+        for point in (ours[name], theirs[name]):
+            rested, sustained = (point.median(figure) for figure in ("kernel", SUSTAINED))
+            both += [f"{rested:.3g} / {sustained:.3g}", point.clock and round(point.clock)]
         rows.append((name, *both))
-    columns = [f"{card} {what}" for card in ("H200", "H100") for what in ("rested / sustained, ms", "MHz", "W")]
+    columns = [f"{card} {what}" for card in ("H200", "H100") for what in ("rested / sustained, ms", "MHz")]
     return iter(markdown_table(("rung or peer", *columns), rows))
 
 
-def _of_layer(file: Path, layer: int) -> dict[str, Record]:
-    timed = (record for record in read([file]).latest() if record["point"]["layer"] == layer)
-    return {record["point"]["rung"]: record for record in timed if SUSTAINED in record.get("samples", {})}
+def _of_layer(file: Path, layer: int) -> dict[str, Measured]:
+    points = (measured(record) for record in read([file]).latest() if record["point"]["layer"] == layer)
+    return {point.series.rung: point for point in points if point.samples(SUSTAINED)}

@@ -38,7 +38,6 @@ from alexconv.reports.measurements import (
 )
 from alexconv.shapes import WORKLOADS
 
-STRICT = "-strict"  # of the plans without transforms
 LAYERS = tuple(layer_numbers(WORKLOAD))
 MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
@@ -72,7 +71,7 @@ class Contract:
 
     @property
     def peer(self) -> str:
-        """cuDNN under the same contract."""
+        """cuDNN with the same layout and types."""
         return peer_name(self.layout, self.precision.peer)
 
     @property
@@ -293,25 +292,6 @@ class Frontier:
         """The file with the most comparisons of kernels without rests."""
         return self._pick(lambda source: compared(source, MANY, SUSTAINED))
 
-    @cached_property
-    def plans(self) -> dict[int, Source]:
-        """By layer, the file with the most convolutions that cuDNN computed both through torch and by each plan."""
-        return self._pick_by_layer(lambda source, layer: len(second_opinions(source, layer)))
-
-    @cached_property
-    def strict(self) -> dict[int, Source]:
-        """By layer, the last file that has strict fp32 rungs beside cuDNN's plans without transforms."""
-        peer = plan_peer(FP32, strict=True)
-        return self._pick_by_layer(
-            lambda source, layer: bool(source.best(FP32, layer, MANY) and source.named(peer, layer, MANY))
-        )
-
-    def _pick_by_layer(self, score: Callable[[Source, int], int]) -> dict[int, Source]:
-        def of_layer(layer: int) -> Source | None:
-            return self._pick(lambda source: score(source, layer))
-
-        return {layer: source for layer in LAYERS if (source := of_layer(layer))}
-
     def _pick(self, score: Callable[[Source], int]) -> Source | None:
         """The last of the files with the highest score, if any has one."""
         source = max(reversed(self.sources), key=score, default=None)
@@ -434,25 +414,6 @@ def rate(layers: Sequence[int], N: int, ms: float | None) -> float | None:
 def on_cuda_cores(rung: Rung) -> bool:
     """Whether a rung is fp32 by fused multiply-adds alone, in the study's layout."""
     return not rung.tensor_factors and FP32.kept_by(rung)
-
-
-def plan_peer(contract: Contract, *, strict: bool) -> str:
-    """The peer of a contract that is cuDNN's fastest plan: of all, or of those without transforms."""
-    return contract.peer.replace("torch-", "cudnn-", 1) + (STRICT if strict else "")
-
-
-def second_opinions(source: Source, layer: int) -> list[tuple[str, Measured, Measured]]:
-    """Contract, cuDNN through torch and cuDNN's fastest plan of a layer, where the file has both, N=128.
-
-    A contract's plans without transforms, where the file has them, follow as ``-strict``.
-    """
-    return [
-        (name.partition("-")[2] + strict, torch, plan)
-        for name in dict.fromkeys(name for contract in CONTRACTS for name in contract.peers)
-        for strict in ("", STRICT)
-        if (torch := source.named(name, layer, MANY))
-        and (plan := source.named(name.replace("torch-", "cudnn-", 1) + strict, layer, MANY))
-    ]
 
 
 def compared(source: Source, N: int, figure: str = "kernel") -> int:

@@ -32,11 +32,9 @@ from alexconv.reports.comparison import (
     least,
     on_cuda_cores,
     over,
-    plan_peer,
     preparation,
     quickest,
     rate,
-    second_opinions,
     speed,
     speed_interval,
     times_over,
@@ -55,7 +53,7 @@ INTERVAL = "95 %"  # the interval of the ratio before it
 
 def goals_part(frontier: Frontier) -> str:
     """The goals, and the files that they are read from."""
-    sources = frontier.many, *frontier.strict.values(), frontier.graphs, frontier.pipelines, frontier.scaling
+    sources = frontier.many, frontier.graphs, frontier.pipelines, frontier.scaling
     used = {source.file: source for source in sources if source}
     origins = [origin(source) for source in used.values()]
     return lines(COLUMNS, [goal.row() for goal in goals(frontier)], *(origins or [NOT_MEASURED]))
@@ -285,26 +283,6 @@ def sustained_part(frontier: Frontier) -> str:
     return lines(columns, rows, origin(source))
 
 
-def plans_part(frontier: Frontier) -> str:
-    """The engine that torch's benchmark finds beside the fastest of cuDNN's plans, N=128."""
-    if not frontier.plans:
-        return NOT_MEASURED
-    rows: list[tuple[Cell, ...]] = []
-    for layer, source in frontier.plans.items():
-        for name, torch, plan in second_opinions(source, layer):
-            peer = plan.record["peer"]
-            ratio = times_over([plan], [torch])
-            (chosen,) = peer["plans"]
-            mebibytes = float(peer["workspace_bytes"] / 2**20)
-            facts = chosen["tried"], f"`{chosen['engine'].partition('_')[0]}`", mebibytes
-            rows.append((layer, name, hot(torch), hot(plan), speed_of(ratio), speed_interval(ratio), *facts))
-    columns = (
-        *("layer", "cuDNN", "through torch, ms", "fastest plan, ms", "plan than torch", INTERVAL),
-        *("plans tried", "engine", "workspace, MiB"),
-    )
-    return lines(columns, rows, *origins(frontier.plans.values()))
-
-
 def cards_part(frontier: Frontier) -> str:
     """Each class over cuDNN on every card that has compared all layers, N=128."""
     rows: list[tuple[Cell, ...]] = []
@@ -322,32 +300,6 @@ def cards_part(frontier: Frontier) -> str:
     if not rows:
         return NOT_MEASURED
     return lines(("class", "card", "ours, ms", "cuDNN, ms", "than cuDNN", INTERVAL, "file"), rows)
-
-
-def strict_part(frontier: Frontier) -> str:
-    """The strict fp32 class beside cuDNN's plans without transforms, N=128; each layer's times are of one file."""
-    if not frontier.strict:
-        return NOT_MEASURED
-    rows: list[tuple[Cell, ...]] = []
-    whole = [tuple(frontier.strict)] if len(frontier.strict) == len(LAYERS) else []
-    for layers in [*((layer,) for layer in frontier.strict), *whole]:
-        sources = [(frontier.strict[layer], layer) for layer in layers]
-        ours = [source.best(FP32, layer, MANY) for source, layer in sources]
-        strict, fastest = (
-            [source.named(plan_peer(FP32, strict=only), layer, MANY) for source, layer in sources]
-            for only in (True, False)
-        )
-        times = [sum_or_none([hot(point) for point in points]) for points in (ours, strict, fastest)]
-        ratio, one = times_over(ours, strict), strict[0] if len(layers) == 1 else None
-        engine = f"`{one.record['peer']['plans'][0]['engine'].partition('_')[0]}`" if one else None
-        rung = ours[0].series.rung if one and ours[0] else None
-        title = layers[0] if one else "all"
-        rows.append((title, rung, *times, speed_of(ratio), speed_interval(ratio), engine))
-    columns = (
-        *("layer", "rung", "ours, ms", "cuDNN without transforms, ms", "cuDNN's fastest plan, ms"),
-        *("than cuDNN without transforms", INTERVAL, "its engine"),
-    )
-    return lines(columns, rows, *origins(frontier.strict.values()))
 
 
 def cuda_cores_part(frontier: Frontier) -> str:
@@ -509,8 +461,6 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
     "one-image": one_image_part,
     "scaling": scaling_part,
     "sustained": sustained_part,
-    "plans": plans_part,
-    "strict": strict_part,
     "limits": limits_part,
     "cards": cards_part,
     "cuda-cores": cuda_cores_part,

@@ -7,7 +7,6 @@ from alexconv.planning.peers import GEMM
 from alexconv.records.statistics import Ratio, faster
 from alexconv.reports.comparison import (
     CONTRACTS,
-    FP32,
     LAYERS,
     MANY,
     MOST,
@@ -18,7 +17,6 @@ from alexconv.reports.comparison import (
     least,
     on_cuda_cores,
     over,
-    plan_peer,
     rate,
     speed,
     speed_interval,
@@ -33,7 +31,6 @@ NO_LAYER = 1.0  # goal 5
 CUDA_CORES, CUDA_LAYERS = 0.90, (2, 3, 4, 5)  # goal 7, of cuBLAS's rate
 PIPELINE_MS = 7.5  # goal 8
 PER_IMAGE = 1.0  # goal 9
-STRICT_ENGINES = "cuDNN without FFT and Winograd"
 MICRO = 1000  # microseconds in a millisecond
 
 
@@ -64,10 +61,8 @@ def goals(frontier: Frontier) -> list[Goal]:
     """All of them in order."""
     return [
         *sums(frontier.many),
-        strict_sum(frontier),
         *first_layers(frontier.many),
         slowest(frontier.many),
-        slowest_strict(frontier),
         *(graph(frontier.graphs, contract) for contract in CONTRACTS),
         cuda_cores(frontier.many),
         *(pipeline(frontier.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
@@ -82,33 +77,6 @@ def sums(source: Source | None) -> Iterator[Goal]:
         yield times(contract.goals.number, subject, source, contract, LAYERS, contract.goals.layers)
         if contract.dtype == "float32":
             yield errors(contract.goals.number, source, contract)
-
-
-def strict_sum(frontier: Frontier) -> Goal:
-    """Goal 1 beside cuDNN's engines of the same class: all layers, each in one file with its peer."""
-    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", frontier, LAYERS, FP32.goals.layers)
-
-
-def slowest_strict(frontier: Frontier) -> Goal:
-    """Goal 5 beside cuDNN's engines of the same class."""
-    subject = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
-    layers = [beside_strict(5, f"{subject}: least on layer {n}", frontier, (n,), NO_LAYER) for n in LAYERS]
-    if any(goal.ratio is None for goal in layers):
-        return Goal(5, subject, at_least(NO_LAYER))
-    return min(layers, key=lambda goal: goal.ratio or 0.0)
-
-
-def beside_strict(number: int, subject: str, frontier: Frontier, layers: Sequence[int], most: float) -> Goal:
-    """A goal on strict fp32 rungs over cuDNN's plans without transforms, N=128."""
-    wanted, sources = at_least(most), frontier.strict
-    if not all(layer in sources for layer in layers):
-        return Goal(number, subject, wanted)
-    peer = plan_peer(FP32, strict=True)
-    ours = [sources[layer].best(FP32, layer, MANY) for layer in layers]
-    theirs = [sources[layer].named(peer, layer, MANY) for layer in layers]
-    our_ms, their_ms, within = total(ours), total(theirs), speed_interval(times_over(ours, theirs))
-    ratio, met = speed(our_ms, their_ms), at_most(over(our_ms, their_ms), most)
-    return Goal(number, subject, wanted, met, in_ms(our_ms), in_ms(their_ms), ratio, within)
 
 
 def first_layers(source: Source | None) -> Iterator[Goal]:

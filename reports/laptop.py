@@ -29,7 +29,8 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     text = (
         f"Predicted, not measured: kernels of AlexNet's five layers, {MANY} images, in ms; *rungs* is how many are "
         "predicted on every layer.  [Predictions](predict.md) of a card that nobody has measured may be further off "
-        "than those that were compared.  Copies between host and card come on top."
+        "than those that were compared.  Copies between host and card come on top.  *Best*: the fastest rung that runs "
+        "all five layers; the best rung for each layer takes less."
     )
     table = markdown_table(COLUMNS, rows(read(predictions)))
     return {
@@ -75,6 +76,8 @@ def took(path: Path) -> str:
     headers = list(records.headers.values())
     end, host, device = (next(line for line in headers if line["type"] == kind) for kind in ("end", "host", "device"))
     where = device.get("name") or f"a CPU with {plural(host['cores'], 'core')}"
-    rungs = len({record["point"]["rung"] for record in records.points})
+    ran = [record["point"]["rung"] for record in records.points if record["status"] == "ok"]
     images = plural(records.points[0]["point"]["N"], "image")
-    return f"* {plural(rungs, 'rung')}, {images}, on {where}: {end['seconds']:.0f} s"
+    return (
+        f"* {plural(len(set(ran)), 'rung')}, {plural(len(ran), 'point')}, {images}, on {where}: {end['seconds']:.0f} s"
+    )

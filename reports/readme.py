@@ -6,7 +6,6 @@ from pathlib import Path
 import matplotlib
 
 from alexconv.kernels.ladder import LADDER
-from alexconv.messages import plural
 from alexconv.planning.peers import GEMM
 from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
@@ -25,13 +24,12 @@ from alexconv.reports.comparison import (
     gather,
     largest,
     on_cuda_cores,
-    plan_peer,
     times_over,
     total,
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.measurements import Measured, Measurements, card_of, measurements
+from alexconv.reports.measurements import Measured, Measurements, measurements
 from alexconv.reports.peer_kernels import fft_tile
 from alexconv.reports.searches import BestOfAll, best_of_all
 from alexconv.reports.style import RC, settle, svg_text
@@ -48,8 +46,10 @@ PRODUCTS = {1: "one fp16 product", 3: "three fp16 products"}  # on tensor cores
 Points = Sequence[Measured | None]
 
 
-def headline(data: Measurements, frontier: Frontier, searched: Mapping[str, BestOfAll]) -> str:
-    """The classes beside cuDNN, and notes."""
+def headline(
+    data: Measurements, frontier: Frontier, searched: Mapping[str, BestOfAll], strict: BestOfAll | None
+) -> str:
+    """The classes beside cuDNN, and notes; ``strict``: fp32 beside cuDNN without FFT and Winograd."""
     source = frontier.many
     start = total(families.points_of(data, frontier, [LADDER[0]]))
     if source is None or start is None or source.sum_of(FP32, MANY) is None:
@@ -65,9 +65,8 @@ def headline(data: Measurements, frontier: Frontier, searched: Mapping[str, Best
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )
-    return "\n".join(
-        [what, "", *markdown_table(columns, rows), "", *(f"* {note}" for note in notes(frontier, source, searched))]
-    )
+    listed = (f"* {note}" for note in notes(frontier, source, searched, strict))
+    return "\n".join([what, "", *markdown_table(columns, rows), "", *listed])
 
 
 def row(source: Source, contract: Contract, searched: BestOfAll | None) -> tuple[Cell, ...]:
@@ -99,7 +98,9 @@ def against(ours: Points, theirs: Points, figures: Sequence[str] = ("kernel",)) 
     return faster(1 / ratio.value) if ratio else None
 
 
-def notes(frontier: Frontier, source: Source, searched: Mapping[str, BestOfAll]) -> Iterator[str]:
+def notes(
+    frontier: Frontier, source: Source, searched: Mapping[str, BestOfAll], strict: BestOfAll | None
+) -> Iterator[str]:
     """What the classes compute and promise, where cuDNN is faster, other ways to compare, and the machine."""
     for contract in CLASSES:
         own, peers = (shown(largest(points)) for points in (source.bests(contract, MANY), at_best(source, contract)))
@@ -115,15 +116,9 @@ def notes(frontier: Frontier, source: Source, searched: Mapping[str, BestOfAll])
                 for contract in CLASSES
             }
             yield f"**{words}**: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
-    if len(frontier.strict) == len(LAYERS):
-        peer = plan_peer(FP32, strict=True)
-        ours = [frontier.strict[layer].best(FP32, layer, MANY) for layer in LAYERS]
-        theirs = [frontier.strict[layer].named(peer, layer, MANY) for layer in LAYERS]
-        cards = {card_of(of_layer.device) for of_layer in frontier.strict.values()}
-        same = against(ours, theirs)
-        if cards != {card_of(source.device)}:
-            same = f"{same}, layers of {plural(len(cards), 'card')}, not of the table's"
-        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}."
+    if strict:
+        same = faster(strict.ratio())
+        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}, on another card."
     yield cuda_cores(source)
     yield machine(frontier, source)
 
@@ -167,9 +162,11 @@ def losses(source: Source, contract: Contract) -> str:
         text, (peer,) = speed(source, contract, (layer,)), at_best(source, contract, (layer,))
         if text and peer and text.endswith("slower"):
             by_fft = fft_tile(peer.record["peer"]["kernels"])
-            weaker = speed(source, TILE, (layer,))
-            reason = f" than an FFT with a [weaker bound](docs/frontier.md#classes); under that bound ours is {weaker}"
-            losses.append(f"layer {layer} in {contract.name}, ours {text}{reason if by_fft else ''}")
+            reason = " than an FFT with a [weaker bound](docs/frontier.md#classes)" if by_fft else ""
+            if by_fft and (between := source.best(TILE, layer, MANY)):
+                than_fft = against([between], [peer])
+                reason += f"; `{between.series.rung}`, with a bound between the two, is {than_fft}"
+            losses.append(f"layer {layer} in {contract.name}, ours {text}{reason}")
     return f"**Where cuDNN is faster**: {'; '.join(losses)}." if losses else ""
 
 
@@ -212,7 +209,8 @@ def parts(files: Sequence[Path], peers: Sequence[Path] = ()) -> dict[str, str]:
         f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
         for plot in plots(data, frontier)
     )
-    return {HEADLINE: headline(data, frontier, best_of_all(peers)), FIGURES: links}
+    strict = best_of_all(peers, strict=True).get(FP32.name)
+    return {HEADLINE: headline(data, frontier, best_of_all(peers), strict), FIGURES: links}
 
 
 def drawings(files: Sequence[Path], others: Sequence[Plot] = ()) -> dict[Path, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import fsum
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +22,7 @@ from alexconv.reports.networks import microseconds
 from alexconv.shapes import DIRECTIONS, FORWARD, WORKLOADS
 
 TORCH, FRONTEND = "torch", "cudnn"  # libraries, with which peers' names begin
+STRICT = "-strict"  # how those without FFT and Winograd end
 
 
 @dataclass
@@ -62,9 +64,13 @@ def ours_and_faster(beside: Peers, precision: str, peer_ms: float) -> tuple[Cell
     return f"`{record['point']['rung']}`", ms, Faster(peer_ms / ms)
 
 
-def searched_ms(beside: Peers, precision: str) -> float | None:
+def searched_ms(beside: Peers, precision: str, strict: bool) -> float | None:
     """The fastest of cuDNN in a class, in any layout, as torch picks it or as the search finds it."""
-    names = [name for name, record in beside.peers.items() if record["point"]["precision"] == precision]
+    names = [
+        name
+        for name, record in beside.peers.items()
+        if record["point"]["precision"] == precision and name.endswith(STRICT) == strict
+    ]
     if not any(name.startswith(FRONTEND) for name in names):
         return None
     libraries = TORCH, FRONTEND
@@ -89,8 +95,8 @@ class BestOfAll:
         return theirs / ours
 
 
-def best_of_all(files: Sequence[Path]) -> dict[str, BestOfAll]:
-    """Each class of which one card has all layers; of several cards the last."""
+def best_of_all(files: Sequence[Path], *, strict: bool = False) -> dict[str, BestOfAll]:
+    """Each class of which one card has all layers; of several cards the last.  ``strict``: no FFT, no Winograd."""
     records = read(files)
     of_card: dict[str, dict[int, Peers]] = {}
     for beside in by_layer(records):
@@ -102,7 +108,7 @@ def best_of_all(files: Sequence[Path]) -> dict[str, BestOfAll]:
             pairs = {
                 layer: (ours, theirs)
                 for layer, beside in layers.items()
-                if (theirs := searched_ms(beside, contract.precision.peer)) is not None
+                if (theirs := searched_ms(beside, contract.precision.peer, strict)) is not None
                 and (ours := fastest_ms(beside, contract)) is not None
             }
             if pairs.keys() >= set(LAYERS) and any(contract.name in beside.ours for beside in layers.values()):
@@ -213,7 +219,7 @@ PLANS = (
 )
 
 
-def goal_rows(classes: Mapping[str, BestOfAll]) -> Iterator[tuple[Cell, ...]]:
+def goal_rows(classes: Mapping[str, BestOfAll], where: str = "") -> Iterator[tuple[Cell, ...]]:
     """The goals on the five layers, on the first, and on each, beside the best of all plans."""
     for contract in CONTRACTS:
         if not (whole := classes.get(contract.name)):
@@ -225,7 +231,15 @@ def goal_rows(classes: Mapping[str, BestOfAll]) -> Iterator[tuple[Cell, ...]]:
             (5, f"slowest beside cuDNN: layer {slowest}", (slowest,), NO_LAYER),
         ):
             times, ratio = whole.times(layers), whole.ratio(layers)
-            yield goal, contract.name, what, *times, Faster(ratio), at_least(most), verdict(ratio * most >= 1)
+            yield (
+                goal,
+                contract.name,
+                f"{what}{where}",
+                *times,
+                Faster(ratio),
+                at_least(most),
+                verdict(ratio * most >= 1),
+            )
 
 
 GOALS = ("goal", "class", "what", "ours, ms", "cuDNN, best of all, ms", "ours", "wanted", "verdict")
@@ -234,7 +248,9 @@ GOALS = ("goal", "class", "what", "ours, ms", "cuDNN, best of all, ms", "ours", 
 def goals_parts(files: Sequence[Path]) -> dict[str, str]:
     """The part of docs/frontier.md."""
     records = read(files)
-    return {"goals-searched": table(GOALS, goal_rows(best_of_all(files)), source(records, records.points, files))}
+    strict = goal_rows(best_of_all(files, strict=True), "; cuDNN without FFT and Winograd")
+    rows = chain(goal_rows(best_of_all(files)), strict)
+    return {"goals-searched": table(GOALS, rows, source(records, records.points, files))}
 
 
 def other_rows(records: Records) -> Iterator[tuple[Cell, ...]]:

@@ -10,7 +10,7 @@
 #   part-5   8 files, 10 min the LeNet-style studies
 #   part-6   7 files, 5 min  gradients and cuDNN's
 #   part-7   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
-#   part-8   5 files, 7 min  the same in fp16; layers of networks, cuDNN's plans, builds for every shape
+#   part-8   4 files, 6 min  the same in fp16; layers of networks, builds for every shape
 #   part-9   1 file,  7 min  whole networks: torchvision's AlexNet
 #   part-10  2 files, 6 min  the other AlexNets
 #   part-11  1 file,  8 min  torch.compile's
@@ -29,8 +29,8 @@
 # again.  Not in the parts: again and bits (on another card), split_k, cluster (two GPUs), host (no GPU), tune_10000,
 # patched_more, sanitizers, frontier_sanitizers, more_sanitizers.
 #
-# The frontier, networks, gradients and library need torch (patched networks: torchvision), plans and peers
-# cudnn-frontend, peers also triton, tune optuna, accuracy scikit-learn, counters ncu, and the sanitizers
+# The frontier, networks, gradients and library need torch (patched networks: torchvision), peers
+# cudnn-frontend and triton, tune optuna, accuracy scikit-learn, counters ncu, and the sanitizers
 # compute-sanitizer on the PATH.  PYTHON is the interpreter: by default make's, else python3.  A failure does not stop the
 # other stages; the exit status is then 1.
 set -uo pipefail
@@ -46,7 +46,7 @@ declare -A parts=(
     [part-5]="lenet tune"
     [part-6]="gradients"
     [part-7]="library_calls library_fp32 library_tf32"
-    [part-8]="library_fp16 networks plans dynamic"
+    [part-8]="library_fp16 networks dynamic"
     [part-9]="whole_torchvision"
     [part-10]="whole_others"
     [part-11]="whole_compiled"
@@ -192,14 +192,6 @@ frontier() {  # rungs and peers interleaved, in one process for each file
 sustained() {  # the leading rungs and cuDNN once more without rests between runs, after 0.3 s under load
     stage "$name-frontier-sustained" --layers 1-5 --N 128 --no-baseline --sustained 0.3 --seconds 0.03 \
         --peers "$same_contract" --rungs "$leaders"
-}
-
-plans() {  # cuDNN's plans one by one, through its own frontend, with and without transforms; the slow layers last
-    local peers
-    for peers in torch cudnn; do
-        stage "$name-frontier-plans" --layers 2,3,4,5,1 --N 128 --rungs wgmma --precision fp32 --peers "$peers" \
-            --no-baseline --seconds 0.03
-    done
 }
 
 board() {  # a public board's benchmarks, the ranked one first, its rule, and large filters

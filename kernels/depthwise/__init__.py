@@ -1,1 +1,1 @@
-"""Depthwise convolution, a filter per channel: strips of outputs in registers, as fast as memory allows."""
+"""Depthwise convolution, a filter per channel: strips of outputs in registers, bound by memory or instructions."""

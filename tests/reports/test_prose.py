@@ -349,6 +349,35 @@ def frontier() -> dict[str, list[float]]:
         later, earlier = (ms("wgmma-split", layer, f"compare/{name}.jsonl") for name in (after, before))
         return 100 * (later / earlier - 1)
 
+    again = "h200-2-frontier-again.jsonl", "h200-3-frontier-again.jsonl"
+
+    split = [ms("wgmma-split", 4, name) for name in (*again, "h200-frontier.jsonl")]
+
+    def apart(precision: str) -> float:  # the larger sum of fastest rungs over the smaller, less 1
+        sums = []
+        for name in again:
+            own = [
+                (point["point"]["layer"], summarize(point["samples"]["kernel"]).median)
+                for point in points(name, workload="alexnet", N=BATCH, precision=precision)
+                if point["status"] == "ok" and not point["point"]["rung"].startswith("torch-")
+            ]
+            sums.append(sum(min(took for at, took in own if at == layer) for layer in range(1, 6)))
+        return max(sums) / min(sums) - 1
+
+    many, few = (1e3 * ms("wgmma-half", 3, "h100/overlapped-2.jsonl", N=N) for N in (128, 64))
+    stage, stages = 2 * 64 * (256 + 128), ALEXNET.layer(3).K // 64  # bytes of factors, of 64 taps
+    (half_point,) = points("h100/overlapped-2.jsonl", rung="wgmma-half", layer=3, N=128)
+    (counted,) = (
+        launch["metrics"]["clock_hz"] / 1e6
+        for timeline in lines("h100-profile-cudnn.jsonl", "timeline")
+        if (timeline["point"]["rung"], timeline["point"]["layer"]) == ("wgmma-half", 3)
+        for launch in timeline["kernels"]
+        if launch["entry"] == "multiply"
+    )
+    taken = [stage * stages / (many - few) / mhz for mhz in (half_point["audit"]["clock_mhz"], counted)]
+    loads = lines("microbenchmarks/h100.jsonl", "microbenchmarks")[0]["tma"]
+    alone, pairs, twelves = (16384 / loads[f"tma_rate_16384{of} on 132"] for of in ("", "_pairs", "_twelves"))
+
     (window,) = (
         {launch["entry"]: launch for launch in timeline["kernels"]}
         for timeline in lines("h200-profile-cudnn.jsonl", "timeline")
@@ -368,6 +397,13 @@ def frontier() -> dict[str, list[float]]:
             100 * (max(scaled[layer] / us for layer, us in half.items()) - 1),
         ],
         "on layer 1: # of the norms here, # in cuDNN's": [error("wgmma-window-scaled"), error("torch-nchw-tf32")],
+        "layer 4 (# to # ms then, # now)": [*span(split[:2]), split[2]],
+        "nearly, differ by about # %": [100 * max(apart(precision) for precision in ("fp32", "tf32", "fp16"))],
+        "would take # bytes a cycle from the L2 cache; they took # at the clock that the records report, # at": [
+            stage / 1024,
+            *taken,
+        ],
+        "cache gives # if no lines are shared, # to # if they are": [alone, pairs, twelves],
         "between them are # µs apart on one card, and # µs on another": [
             events_apart("h200"),
             events_apart("h200-groups"),
@@ -531,6 +567,23 @@ def of_channels(layer: int) -> float:
     return 1e3 * summarize(point["samples"]["kernel"]).median
 
 
+def board() -> dict[str, list[float]]:
+    def of_layer(name: str, rung: str, layer: int) -> list[float]:
+        (point,) = points(f"board/{name}.jsonl", rung=rung, layer=layer)
+        samples: list[float] = point["samples"]["kernel"]
+        return samples
+
+    cudnn, ours = (of_layer("h100-board", rung, 4) for rung in ("torch-nchw-tf32", "wgmma-scaled"))
+    fft, tf32 = (summarize(of_layer("h200-large", rung, 5)).median for rung in ("torch-nchw-fp32", "wgmma-scaled"))
+    return {
+        "six samples lie between # and # ms; #× is of little weight": [
+            *span(cudnn),
+            summarize(cudnn).median / summarize(ours).median,
+        ],
+        "and # % less than ours in tf32": [100 * (1 - fft / tf32)],
+    }
+
+
 def memory_bound() -> dict[str, list[float]]:
     wide = [of_channels(layer) for layer in range(20, 24)]
     return {
@@ -600,6 +653,7 @@ def predict() -> dict[str, list[float]]:
 
 TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
     "docs/accuracy.md": accuracy,
+    "docs/board.md": board,
     "docs/frontier.md": frontier,
     "docs/gradients.md": gradients,
     "docs/alexnet-study.md": alexnet_study,

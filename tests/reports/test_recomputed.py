@@ -21,7 +21,11 @@ from alexconv.records.compressed import contents, files_in
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
-FILES = {path.name.partition(".")[0]: path for path in files_in(ROOT / "results")}
+FILES = {
+    f"{folder}{path.name.partition('.')[0]}": path
+    for folder in ("", "peers/")
+    for path in files_in(ROOT / "results" / folder)
+}
 FRONTIER = "h200-frontier"
 CSV_DIGITS = 1e-5  # six significant digits
 LEAST = {"README.md": 30, "docs/frontier.md": 100, "docs/report": 3000}
@@ -308,7 +312,7 @@ def notes_claims(text: str, raw: Raw) -> Iterator[Claim]:
     """Where cuDNN is faster, engines of the same bound, CUDA cores alone, clocks."""
     points, layers, rest = raw[FRONTIER], range(1, 6), range(2, 6)
     cudnn = {layer: at_best(points, layer, "fp32") for layer in layers}
-    sentence = re.search(r"layer 2 in fp32, ours ([^ ]+ slower) than an FFT .* ours is ([^ ]+ faster)", text)
+    sentence = re.search(r"layer 2 in fp32, ours ([^ ]+ slower) than an FFT .* the two, is ([^ ]+ faster)", text)
     assert sentence and any("fft2d" in name for name in cudnn[2]["peer"]["kernels"])
     for printed, tile in zip(sentence.groups(), (False, True), strict=True):
         own = fastest(points, 2, 128, contract_of("torch-nchw-fp32", tile=tile))
@@ -316,9 +320,9 @@ def notes_claims(text: str, raw: Raw) -> Iterator[Claim]:
             "README.md", f"layer 2, tile: {tile}", *as_printed(printed, ms(cudnn[2], "kernel") / ms(own, "kernel"))
         )
     sentence = re.search(r"\*\*Engines that keep the same bound\*\*.*: ([^,]*)[,.]", text)
-    plans = {layer: raw[f"h200-frontier-plans{'-1-5' if layer in (1, 5) else ''}"] for layer in layers}
-    strict = kernels(peer_at(plans[layer], layer, 128, "cudnn-nchw-fp32-strict") for layer in layers)
-    ours = kernels(fastest(plans[layer], layer, 128, contract_of("torch-nchw-fp32")) for layer in layers)
+    plans = raw["peers/h200"]
+    strict = kernels(peer_at(plans, layer, 128, "cudnn-nchw-fp32-strict") for layer in layers)
+    ours = kernels(fastest(plans, layer, 128, contract_of("torch-nchw-fp32")) for layer in layers)
     assert sentence
     yield Claim("README.md", "engines of the same bound", *as_printed(sentence[1], strict / ours))
     sentence = re.search(r"\*\*CUDA cores alone\*\*, fp32: (.*) than cuDNN, (.*) than cuBLAS", text)

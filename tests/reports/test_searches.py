@@ -73,3 +73,15 @@ def test_goals_are_beside_the_faster_of_torch_and_the_best_plan_on_each_layer(
 def test_a_class_of_which_a_layer_is_missing_has_no_goals(tmp_path: Path):
     records = [timed(layer, name, 1.0) for layer in LAYERS[1:] for name in ("wgmma-half", "cudnn-nhwc-fp16")]
     assert not searches.best_of_all([write(tmp_path / "r.jsonl", records)])
+
+
+def test_plans_without_transforms_are_a_comparison_of_their_own(tmp_path: Path):
+    times = {"wgmma-split": 1.0, "cudnn-nchw-fp32": 2.0, "cudnn-nchw-fp32-strict": 4.0}
+    records = [
+        timed(layer, name, ms, "fp32") | ({"peer": {"plans": [PLAN]}} if name.startswith("cudnn") else {})
+        for layer in LAYERS
+        for name, ms in times.items()
+    ]
+    file = write(tmp_path / "r.jsonl", records)
+    both = [searches.best_of_all([file], strict=strict)["fp32"].ratio() for strict in (False, True)]
+    assert both == [2.0, 4.0]
