@@ -29,7 +29,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.measurements import Measured, Measurements, measurements
+from alexconv.reports.measurements import Measured, Measurements, card_of, measurements
 from alexconv.reports.peer_kernels import fft_tile
 from alexconv.reports.searches import BestOfAll, best_of_all
 from alexconv.reports.style import RC, settle, svg_text
@@ -109,13 +109,14 @@ def notes(
     if searched:
         yield from best_plans(searched)
     if loaded := frontier.sustained:
+        where = "" if card_of(loaded.device) == card_of(source.device) else ", on another card"
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
         for words, figures in ways.items():
             ratios = {
                 contract.name: against(loaded.bests(contract, MANY), at_best_layout(source, loaded, contract), figures)
                 for contract in CLASSES
             }
-            yield f"**{words}**: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
+            yield f"**{words}**{where}: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
     if strict:
         same = faster(strict.ratio())
         yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}, on another card."
