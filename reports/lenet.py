@@ -381,7 +381,7 @@ def properties(measurements: Measurements, study: str) -> list[Table | Plot]:
         for figure in printed:
             if figure.quantity == quantity and figure.layer:
                 profile = counted(measurements, figure)
-                here = profile and profile["metrics"].get(quantity)
+                here = profile["metrics"].get(quantity) if profile else None
                 rows.append((name, figure.layer, figure.N, figure.value, None if here is None else float(here)))
                 unlike |= other_constants(profile, PUBLISHED[study, figure.variant]) if profile else {}
     if not printed:

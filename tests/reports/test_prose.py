@@ -369,7 +369,7 @@ def frontier() -> dict[str, list[float]]:
     (half_point,) = points("h100/overlapped-2.jsonl", rung="wgmma-half", layer=3, N=128)
     (counted,) = (
         launch["metrics"]["clock_hz"] / 1e6
-        for timeline in lines("h100-profile-cudnn.jsonl", "timeline")
+        for timeline in lines("h200-profile-cudnn.jsonl", "timeline")
         if (timeline["point"]["rung"], timeline["point"]["layer"]) == ("wgmma-half", 3)
         for launch in timeline["kernels"]
         if launch["entry"] == "multiply"

@@ -295,7 +295,7 @@ def loaded_claims(
         "Filters prepared in each call": ("kernel", "prepare"),
     }
     for way, figures in ways.items():
-        sentence = re.search(rf"\*\*{way}\*\*:.*?\b{name} ([\d.]+× \w+|not measured)", text)
+        sentence = re.search(rf"\*\*{way}\*\*[^:]*:.*?\b{name} ([\d.]+× \w+|not measured)", text)
         assert sentence, f"{way}, {name}"
         both = [
             (fastest(points, n, 128, keeps), [record for record in at(points, n, 128) if named(record, peers[n])])
