@@ -153,6 +153,28 @@ def test_a_fault_of_an_entry_file_names_its_line(folder):
         folders.rungs_of(folder / "nothing")
 
 
+GRIDS = {
+    "(p.N, p.M, 1)": "AttributeError: .*'M'",
+    "(p.N, 1)": "a grid is three whole numbers",
+    "(p.N / 2, 1, 1)": "not",
+}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("command", [run, profile, predict], ids=lambda module: module.__name__)
+def test_a_fault_of_an_entry_s_function_names_its_line(command, grid, folder, tmp_path, capsys):
+    entry = folder / "ladder.py"
+    lines = entry.read_text().replace("plane_grid, plane_block)", f"lambda p: {grid}, plane_block)").splitlines()
+    entry.write_text("\n".join(lines))
+    (number,) = (number for number, line in enumerate(lines, 1) if "lambda" in line)
+    capsys.readouterr()
+    words = ["--ladder", str(folder), "--rungs", "my-conv", "--layers", "3", "--N", "2"]
+    words += [] if command is predict else ["--backend", "host"]
+    words += ["--dry-run", "--out", str(tmp_path / "r.jsonl")] if command is run else []
+    assert command.main(words) == 2
+    assert re.fullmatch(rf"error: .*ladder\.py:{number}: .*{GRIDS[grid]}.*\n", capsys.readouterr().err)
+
+
 def test_packages_bring_rungs(folder, monkeypatch):
     (rung,) = folders.rungs_of(folder)
     point = EntryPoint("theirs", "their_package:RUNGS", folders.GROUP)
