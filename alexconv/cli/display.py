@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import wrap
 from time import monotonic
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
@@ -35,16 +36,34 @@ from alexconv.records.store import Record, RecordFile, identity
 from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
+LEAST_WIDTH = 20  # columns
 BAR_WIDTH = 20  # columns
 TRUSTED = 0.02  # of a job, by which the estimated pace outweighs the first points' own
 SECONDS_A_LINE = 10.0  # between lines of progress, without a bar
 
 
+class Screen(Console):
+    """A console of LEAST_WIDTH columns or more; where its reader has gone, printing raises BrokenPipeError."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Columns and lines."""
+        width, height = super().size
+        return ConsoleDimensions(max(width, LEAST_WIDTH), height)
+
+    def on_broken_pipe(self) -> None:
+        """Lets the error through, for ``exits_cleanly``."""
+        raise
+
+
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal or COLUMNS, else wide enough that lines stay whole."""
+    """A console as wide as the terminal or a positive COLUMNS, else wide enough that lines stay whole."""
     stream = sys.stderr if stderr else sys.stdout
-    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(stderr=stderr, highlight=False, width=fixed)
+    if "COLUMNS" in os.environ:
+        width = get_terminal_size((PLAIN_WIDTH, 0)).columns
+    else:
+        width = None if stream.isatty() else PLAIN_WIDTH
+    return Screen(stderr=stderr, highlight=False, width=width)
 
 
 def keep_standard_output() -> None:

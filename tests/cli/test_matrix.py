@@ -1,6 +1,8 @@
 """The table that a run ends with: it fits the terminal, shows every time once, and says why others are missing."""
 
+import os
 import re
+import signal
 from collections import Counter
 from io import StringIO
 from pathlib import Path
@@ -9,7 +11,8 @@ from time import sleep
 import pytest
 from rich.console import Console
 
-from alexconv.cli import matrix
+from alexconv import run
+from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, next_steps
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.labels import changed_in
@@ -290,3 +293,21 @@ def test_other_points_than_those_on_record_have_no_time_on_record(changes):
     record["changed"] = changes.pop("changed", [])
     record["point"] |= changes
     assert "H200" not in shown([record])
+
+
+@pytest.mark.parametrize("columns", ["", "0", "1", "-5", "x"])
+def test_a_width_that_no_line_fits_is_not_taken(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    console = display.console()
+    console.file = StringIO()
+    display.listing(console, LADDER)
+    matrix.show(console, [made_up(1), made_up(2)])
+    assert console.width == (display.LEAST_WIDTH if columns == "1" else display.PLAIN_WIDTH)
+
+
+def test_a_reader_that_has_gone_ends_a_command_as_a_signal_does(monkeypatch):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert run.main(["--list"]) == 128 + signal.SIGPIPE
