@@ -55,11 +55,11 @@ A kernel of your own, modelled on `{like}`.
 | `{entry_file}` | its entry: name, launches (grid, block, shared memory), constants |
 
 ```
-alexconv check {folder}                                          what is wrong with it, without a GPU
+alexconv check {folder}                                          # what is wrong with it, without a GPU
 alexconv run --ladder {folder} --rungs {name},{like} --layers 3 --N 1
 alexconv profile --ladder {folder} --rungs {name} --layers 3 --lines
-alexconv tune --ladder {folder} --rungs {name} --layers 3        with a GPU, where the entry has constants
-alexconv compare before.jsonl after.jsonl --ladder {folder}
+alexconv tune --ladder {folder} --rungs {name} --layers 3        # with a GPU, where the entry has constants
+alexconv compare before.jsonl after.jsonl --ladder {folder}      # two files that run has written with --out
 ```
 
 The shape (`C`, `H`, `W`, `M`, `R`, `S`, `U`, `E`, `F`) and the entry's constants are compile-time constants; only the

@@ -62,6 +62,12 @@ def test_a_new_folder_runs_beside_the_ladder(folder, tmp_path):
     assert {record["status"] for record in records} == {"ok"}
 
 
+def test_remarks_on_the_commands_of_a_new_folder_are_comments(folder):
+    _, commands, _ = (folder / "README.md").read_text().split("```")
+    assert re.findall(r"^alexconv (\w+)", commands, re.MULTILINE) == ["check", "run", "profile", "tune", "compare"]
+    assert not re.search(r" {2,}[^# ]", commands)
+
+
 @pytest.mark.parametrize("like", sorted({rung.family: rung.name for rung in ALL_DIRECTIONS}.values()))
 def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert new.main([str(tmp_path / "mine"), "--like", like]) == 0
