@@ -78,6 +78,13 @@ def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert (rung.time, rung.cpu_order) == (None, 0), "nothing is known of a kernel that is still to be changed"
 
 
+@pytest.mark.parametrize("name", ["class", "float", "for", "main", "printf", "static-cast"])
+def test_a_folder_cannot_be_named_like_a_word_of_cpp(name, tmp_path, capsys):
+    assert new.main([str(tmp_path / name)]) == 2
+    assert "is a word of C++ and cannot be a kernel's name" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
 def test_a_new_file_has_names_replaced_in_code_alone(tmp_path):
     assert new.main([str(tmp_path / "mine"), "--like", "direct"]) == 0
     text = (tmp_path / "mine" / "mine.cu").read_text()
