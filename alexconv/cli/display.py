@@ -107,7 +107,8 @@ class Progress:
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not drawn)
         self._costs, self._begun = list(costs), monotonic()
         self._task = self._bar.add_task("", total=total, estimate=self._seconds_left if costs else None)
-        self._total, self._done, self._verbose = total, 0, verbose
+        self.done = 0
+        self._total, self._verbose = total, verbose
         self._first: float | None = None  # end of the first point: compiling came before
         self._last_line_at = monotonic()
 
@@ -136,7 +137,7 @@ class Progress:
         self._bar.update(self._task, description=activity)
         if self._bar.disable and not self._verbose and monotonic() - self._last_line_at >= SECONDS_A_LINE:
             self._last_line_at = monotonic()
-            self.say(f"[{self._done}/{self._total}] {activity}{self._time_left()}")
+            self.say(f"[{self.done}/{self._total}] {activity}{self._time_left()}")
 
     def _time_left(self) -> str:
         left = self._seconds_left()
@@ -144,26 +145,26 @@ class Progress:
 
     def _seconds_left(self) -> float | None:
         if self._costs:
-            done, left = sum(self._costs[: self._done]), sum(self._costs[self._done :])
+            done, left = sum(self._costs[: self.done]), sum(self._costs[self.done :])
             spent = monotonic() - self._begun
             # The estimate is one observation of the pace, as heavy as TRUSTED of the job.
             trusted = TRUSTED * (done + left)
             return left * (spent + trusted) / (done + trusted)
-        if self._done < 2 or self._first is None:
+        if self.done < 2 or self._first is None:
             return None
-        return (monotonic() - self._first) / (self._done - 1) * (self._total - self._done)
+        return (monotonic() - self._first) / (self.done - 1) * (self._total - self.done)
 
     def reach(self, done: int) -> None:
         """Shows that ``done`` points are done."""
-        self._done, self._first = done, self._first or monotonic()
+        self.done, self._first = done, self._first or monotonic()
         self._bar.update(self._task, completed=done)
 
     def finish(self, record: Record) -> None:
         """Counts a finished point, and prints its outcome if it failed."""
-        self.reach(self._done + 1)
+        self.reach(self.done + 1)
         if self._verbose or record["status"] not in ("ok", "skipped"):
             label = label_of(record["point"], changed_in(record))
-            self.say(f"[{self._done}/{self._total}] {label}: {outcome(record)}")
+            self.say(f"[{self.done}/{self._total}] {label}: {outcome(record)}")
 
 
 def outcome(record: Record) -> str:

@@ -15,6 +15,7 @@ import pytest
 from processes import in_process
 
 from alexconv import run as run_module
+from alexconv.cli import display
 from alexconv.compiling import nvcc
 from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
@@ -413,6 +414,21 @@ def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path,
     assert run(*QUICK, "--N", "1,10000000", "--out", out).returncode == 0
     assert [record["status"] for record in read([out]).points] == ["ok", "ok", "skipped", "skipped"]
     assert "MiB of host memory, 1.0 are available" in read([out]).points[-1]["reason"]
+
+
+def test_an_interrupted_run_says_what_is_recorded(tmp_path, monkeypatch):
+    def stop(self, record):
+        finish(self, record)
+        raise KeyboardInterrupt
+
+    finish = display.Progress.finish
+    monkeypatch.setattr(display.Progress, "finish", stop)
+    out = tmp_path / "r.jsonl"
+    done = run(*QUICK, "--out", out)
+    assert (done.returncode, len(read([out]).points)) == (130, 1)
+    assert done.stderr.splitlines()[-1].startswith(f"interrupted: 1 of 2 points are in {out}; --resume")
+    monkeypatch.undo()
+    assert f"1 of 2 points are already in {out}" in run(*QUICK, "--out", out, "--resume").stdout
 
 
 @pytest.mark.parametrize(("redirection", "status", "says"), [("> /dev/full", 1, "No space left"), (">&-", 0, "")])
