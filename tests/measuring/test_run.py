@@ -444,7 +444,7 @@ def test_an_unwritable_standard_output_is_at_most_one_line(redirection, status, 
 def test_a_run_succeeds_without_standard_error(tmp_path, redirection):
     """Lines of progress, the note on a broken record and errors all go to standard error."""
     out = tmp_path / "r.jsonl"
-    out.write_text("torn\n")
+    out.write_text('{"schema":1,"torn\n')
     words = " ".join([sys.executable, "-m alexconv.run", *QUICK, "--verbose", "--out", str(out), redirection])
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
