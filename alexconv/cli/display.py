@@ -238,10 +238,11 @@ def counted(records: Iterable[Record]) -> str:
     return ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to do"
 
 
-def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
-    """What the results show, and how to make a report from them."""
+def next_steps(out: Path, *, ran: bool, measures: bool, verbose: bool) -> Iterator[str]:
+    """What the results show, and how to make a report from them; ``ran``: not all points were skipped."""
     if not measures:
-        yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
+        if ran:
+            yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
         yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
     yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}"
     if not verbose:
@@ -283,7 +284,8 @@ class Conclusion:
                 say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
         for line in nothing_ran(records, measures=self.measures):
             say.print(line, soft_wrap=True, markup=False)
-        for line in next_steps(options.out, measures=self.measures, verbose=options.verbose):
+        ran = any(record["status"] != "skipped" for _, record in shown)
+        for line in next_steps(options.out, ran=ran, measures=self.measures, verbose=options.verbose):
             say.print(line, soft_wrap=True, markup=False)
         say.print(f"{plural(len(done), 'point')}: {counted(done)}")
         say.print(f"records: {options.out}", soft_wrap=True)

@@ -213,7 +213,8 @@ def test_times_have_three_or_four_significant_digits(ms, text):
 
 def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
     here, there = (
-        "\n".join(next_steps(Path("study/r.jsonl"), measures=measures, verbose=measures)) for measures in (False, True)
+        "\n".join(next_steps(Path("study/r.jsonl"), ran=True, measures=measures, verbose=measures))
+        for measures in (False, True)
     )
     assert "NVIDIA GPU" in here
     assert "NVIDIA GPU" not in there
@@ -221,6 +222,13 @@ def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
         assert "python -m alexconv.reports study/r.jsonl -o study/report" in text
     assert "--verbose" in here
     assert "--verbose" not in there, "already given"
+
+
+def test_nothing_is_called_checked_where_nothing_ran():
+    assert "verified" not in "".join(next_steps(Path("r.jsonl"), ran=False, measures=False, verbose=False))
+    text = shown([made_up(1, status="skipped", reason="too large", error=None)])
+    assert text.startswith("alexnet, N=1, pageable: skipped\n")
+    assert "checked" not in text
 
 
 def test_progress_off_a_terminal_has_occasional_lines_and_one_per_failure(monkeypatch, capsys):
