@@ -23,7 +23,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from alexconv.cli import matrix
-from alexconv.cli.matrix import milliseconds
+from alexconv.cli.matrix import milliseconds, print_fitted
 from alexconv.cli.sharing import SharedFile
 from alexconv.kernels.ladder import Ladder
 from alexconv.measuring.runner import Runner, Skip
@@ -224,7 +224,7 @@ def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> Non
         shown = "; ".join(f"{launch.entry} {times(launch.grid)} of {times(launch.block)}" for launch in launches)
         size = f"{plan.device_bytes / MEBIBYTE:.1f}"
         table.add_row(str(point.layer), str(point.N), name, point.transfer, str(len(plan.pieces)), size, shown)
-    console.print(table)
+    print_fitted(console, table)
 
 
 def times(dims: Iterable[int]) -> str:

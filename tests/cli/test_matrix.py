@@ -10,6 +10,7 @@ from time import sleep
 
 import pytest
 from rich.console import Console
+from rich.table import Column, Table
 
 from alexconv import run
 from alexconv.cli import display, matrix
@@ -311,6 +312,27 @@ def test_a_width_that_no_line_fits_is_not_taken(columns, monkeypatch):
     display.listing(console, LADDER)
     matrix.show(console, [made_up(1), made_up(2)])
     assert console.width == (display.LEAST_WIDTH if columns == "1" else display.PLAIN_WIDTH)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 100])
+def test_a_narrow_table_has_whole_words_and_names_the_columns_that_do_not_fit(width):
+    cells = {
+        "kernel": "direct",
+        "ms": "30.86",
+        "limits of it": "l2 41.25, lsu 34.5",
+        "waves": "37.24",
+        "registers": "128",
+    }
+    table = Table(Column(next(iter(cells)), no_wrap=True), *list(cells)[1:])
+    table.add_row(*cells.values())
+    console = Console(width=width, file=StringIO(), highlight=False)
+    matrix.print_fitted(console, table)
+    lines = console.file.getvalue().splitlines()
+    text, _, left_out = "\n".join(lines).partition("left out at")
+    assert max(map(len, text.splitlines())) <= width
+    for heading, words in cells.items():
+        assert all(word in text for word in f"{heading} {words}".split()) == (heading not in left_out)
+    assert bool(left_out) == (width < 60)
 
 
 def test_a_reader_that_has_gone_ends_a_command_as_a_signal_does(monkeypatch):
