@@ -10,7 +10,7 @@ has an entry point of the group ``alexconv.rungs`` that is such a sequence, with
 import argparse
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, wraps
 from importlib.metadata import EntryPoint, entry_points
@@ -98,8 +98,9 @@ def rungs_of(folder: Path) -> list[Rung]:
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:  # no import: it would leave bytecode in the folder, and use that for a file changed in the same second
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-        rungs = list(module.RUNGS)
-    except Exception as error:
+        given = vars(module).get("RUNGS")
+        rungs = list(given) if isinstance(given, Iterable) else []
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{_line(error, file)}: {type(error).__name__}: {error}") from None
     if not rungs or not all(isinstance(rung, Rung) for rung in rungs):
         raise UsageError(f"{file}: RUNGS must be a sequence of at least one Rung")
@@ -135,7 +136,7 @@ def _naming_lines(part: Any, file: Path, name: str = "") -> Any:
     return function
 
 
-def _line(error: Exception, file: Path) -> str:
+def _line(error: BaseException, file: Path) -> str:
     """Where in the entry file an exception comes from."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"

@@ -166,6 +166,20 @@ def test_a_fault_of_an_entry_file_names_its_line(folder):
         folders.rungs_of(folder / "nothing")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import sys\nsys.exit()\n", r"ladder\.py:2: SystemExit"),
+        ("", r"ladder\.py: RUNGS must be a sequence of at least one Rung"),
+        ("RUNGS = 5\n", r"ladder\.py: RUNGS must be a sequence of at least one Rung"),
+    ],
+)
+def test_an_entry_file_without_rungs_is_one_line(text, expected, folder, capsys):
+    (folder / "ladder.py").write_text(text)
+    assert check.main([str(folder)]) == 2
+    assert re.search(expected, capsys.readouterr().err)
+
+
 GRIDS = {
     "(p.N, p.M, 1)": "AttributeError: .*'M'",
     "(p.N, 1)": "a grid is three whole numbers",
