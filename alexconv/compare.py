@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
@@ -105,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path, records in ((options.before, before), (options.after, after)):
         for line in left_out(records, ladder):
             print_to_stderr(f"{path}: left out: {line}")
+        if not records.points:
+            raise UsageError(f"the record file {path} holds no points")
     comparisons = compare(before, after, options.figure, options.margin, ladder)
     for item in comparisons:
         within = faster_between(Ratio(item.ratio, item.low, item.high).inverse())

@@ -25,6 +25,16 @@ from alexconv.own.folders import ENTRY_FILE, add_own, ladder_of
 MODULE = "alexconv.new"
 LIKE = "direct-register"
 OF_THE_KERNEL = ("time", "cpu_order")  # what an entry says of its own kernel alone: a changed one differs
+TAKEN = re.compile(  # by C++, in the spelling of a folder's name
+    r"alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|char8_t|"
+    r"char16_t|char32_t|class|co_await|co_return|co_yield|compl|concept|const|const_cast|"
+    r"consteval|constexpr|constinit|continue|decltype|default|delete|do|double|dynamic_cast|"
+    r"else|enum|explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|main|"
+    r"mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|printf|private|"
+    r"protected|public|register|reinterpret_cast|requires|return|short|signed|sizeof|static|"
+    r"static_assert|static_cast|struct|switch|template|this|thread_local|throw|true|try|typedef|"
+    r"typeid|typename|union|unsigned|using|virtual|void|volatile|wchar_t|while|xor|xor_eq"
+)
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _INCLUDE = re.compile(r'(#include ")([^"]+)(")')
 
@@ -55,11 +65,11 @@ A kernel of your own, modelled on `{like}`.
 | `{entry_file}` | its entry: name, launches (grid, block, shared memory), constants |
 
 ```
-alexconv check {folder}                                          what is wrong with it, without a GPU
+alexconv check {folder}                                          # what is wrong with it, without a GPU
 alexconv run --ladder {folder} --rungs {name},{like} --layers 3 --N 1
 alexconv profile --ladder {folder} --rungs {name} --layers 3 --lines
-alexconv tune --ladder {folder} --rungs {name} --layers 3        with a GPU, where the entry has constants
-alexconv compare before.jsonl after.jsonl --ladder {folder}
+alexconv tune --ladder {folder} --rungs {name} --layers 3        # with a GPU, where the entry has constants
+alexconv compare before.jsonl after.jsonl --ladder {folder}      # two files that run has written with --out
 ```
 
 The shape (`C`, `H`, `W`, `M`, `R`, `S`, `U`, `E`, `F`) and the entry's constants are compile-time constants; only the
@@ -170,10 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UsageError(f"--like: no rung {options.like}; `alexconv run --list` has all")
     if name in {*ladder.named, *ladder.aliases}:
         raise UsageError(f"the ladder already has a rung {name}: choose another folder name")
-    file = f"{folder.name.replace('-', '_')}.cu"
+    kernel = folder.name.replace("-", "_")
+    if TAKEN.fullmatch(kernel):
+        raise UsageError(f"{kernel} is a word of C++ and cannot be a kernel's name: choose another folder name")
+    file = f"{kernel}.cu"
     single = len(like.launches) == 1 and not like.prepare
     spelled = _spelled_out(like) is not None
-    entries = {like.launches[0].entry: file.removesuffix(".cu")} if single and spelled else {}
+    entries = {like.launches[0].entry: kernel} if single and spelled else {}
     try:
         folder.mkdir(parents=True)
     except OSError as error:

@@ -31,6 +31,7 @@ from alexconv.measuring.host_time import host_time
 from alexconv.measuring.jobs import Job, reusable_records, run_jobs
 from alexconv.measuring.peers import peers_named
 from alexconv.measuring.runner import SECONDS, Runner
+from alexconv.messages import plural
 from alexconv.options import (
     Refusal,
     comma_separated,
@@ -352,7 +353,13 @@ def run_shown(
     executor = runner.executor
     costs = () if executor.measures else expected_time(say, jobs, executor)
     with Progress(len(jobs), verbose=options.verbose, costs=costs) as progress:
-        return run_jobs(jobs, runner, write, progress, options.time_limit or executor.time_limit, conclude)
+        try:
+            return run_jobs(jobs, runner, write, progress, options.time_limit or executor.time_limit, conclude)
+        except KeyboardInterrupt:
+            progress.stop()
+            done = f"{progress.done} of {plural(len(jobs), 'point')}"
+            progress.say(f"interrupted: {done} are in {options.out}; --resume runs the others")
+            raise
 
 
 def expected_time(say: Console, jobs: Sequence[Job], executor: Executor) -> tuple[float, ...]:

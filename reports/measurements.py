@@ -13,6 +13,7 @@ from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
+from alexconv.messages import plural
 from alexconv.planning.transfers import transfer_named
 from alexconv.precisions import PRECISIONS
 from alexconv.records.faults import fault_of, fault_of_header
@@ -506,6 +507,8 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
         for record, file in zip(records.points, files, strict=True)
         if isinstance(record["point"]["layer"], int) and record.get("device") in devices
     ]
+    if not of_layers:
+        raise no_points(len(records.unreadable))
     name = device_named(device, [record for record, _ in of_layers], devices)
     keys = {key for key, header in devices.items() if device_name(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
@@ -543,13 +546,17 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
     )
 
 
+def no_points(unreadable: int) -> UsageError:
+    """The error of files without points, of which so many lines are unreadable."""
+    damaged = f", but {plural(unreadable, 'unreadable line')}" if unreadable else ""
+    return UsageError(f"the record files hold no points{damaged}: run python -m alexconv.run first")
+
+
 def device_named(name: str | None, records: Sequence[Record], devices: Mapping[str, Record]) -> str:
-    """The device of that name, or else the only GPU, or else the host executor; raises UsageError without one."""
+    """The device of that name, or else the only GPU, or else the host executor; raises UsageError."""
     names = {record["device"]: device_name(devices[record["device"]]) for record in records}
     timed = {names[record["device"]] for record in records if record.get("samples")}
     known = [names[key] for key in sorted(names)]
-    if not known:
-        raise UsageError("the record files hold no points: run python -m alexconv.run first")
     if name is None and len(timed) > 1:
         raise UsageError(f"the record files hold times of {' and '.join(sorted(timed))}: choose one with --device")
     chosen = name or min(timed, default=known[0])

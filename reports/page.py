@@ -5,10 +5,14 @@ import multiprocessing
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import jinja2
 import matplotlib
@@ -63,7 +67,32 @@ def draw_all(plots: Sequence[Plot], folder: Path, *, png: bool = True) -> None:
         list(map(drawn, plots))
         return
     with pool:
-        list(pool.map(drawn, plots))
+        try:
+            with _interrupted_later():
+                drawings = pool.map(drawn, plots)  # starts the processes
+            list(drawings)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """A Ctrl-C counts at the end; processes that start within it, and theirs, take none: this process ends them."""
+    if current_thread() is not main_thread():  # which gets signals
+        yield
+        return
+    resource_tracker.ensure_running()  # now: it unblocks the signal
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def draw(plot: Plot, folder: Path, *, png: bool) -> None:

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import wrap
 from time import monotonic
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
 from rich.text import Text
 
 from alexconv.cli import matrix
-from alexconv.cli.matrix import milliseconds
+from alexconv.cli.matrix import milliseconds, print_fitted
 from alexconv.cli.sharing import SharedFile
 from alexconv.kernels.ladder import Ladder
 from alexconv.measuring.runner import Runner, Skip
@@ -35,16 +36,34 @@ from alexconv.records.store import Record, RecordFile, identity
 from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
+LEAST_WIDTH = 20  # columns
 BAR_WIDTH = 20  # columns
 TRUSTED = 0.02  # of a job, by which the estimated pace outweighs the first points' own
 SECONDS_A_LINE = 10.0  # between lines of progress, without a bar
 
 
+class Screen(Console):
+    """A console of LEAST_WIDTH columns or more; where its reader has gone, printing raises BrokenPipeError."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Columns and lines."""
+        width, height = super().size
+        return ConsoleDimensions(max(width, LEAST_WIDTH), height)
+
+    def on_broken_pipe(self) -> None:
+        """Lets the error through, for ``exits_cleanly``."""
+        raise
+
+
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal or COLUMNS, else wide enough that lines stay whole."""
+    """A console as wide as the terminal or a positive COLUMNS, else wide enough that lines stay whole."""
     stream = sys.stderr if stderr else sys.stdout
-    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(stderr=stderr, highlight=False, width=fixed)
+    if "COLUMNS" in os.environ:
+        width = get_terminal_size((PLAIN_WIDTH, 0)).columns
+    else:
+        width = None if stream.isatty() else PLAIN_WIDTH
+    return Screen(stderr=stderr, highlight=False, width=width)
 
 
 def keep_standard_output() -> None:
@@ -88,7 +107,8 @@ class Progress:
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not drawn)
         self._costs, self._begun = list(costs), monotonic()
         self._task = self._bar.add_task("", total=total, estimate=self._seconds_left if costs else None)
-        self._total, self._done, self._verbose = total, 0, verbose
+        self.done = 0
+        self._total, self._verbose = total, verbose
         self._first: float | None = None  # end of the first point: compiling came before
         self._last_line_at = monotonic()
 
@@ -117,7 +137,7 @@ class Progress:
         self._bar.update(self._task, description=activity)
         if self._bar.disable and not self._verbose and monotonic() - self._last_line_at >= SECONDS_A_LINE:
             self._last_line_at = monotonic()
-            self.say(f"[{self._done}/{self._total}] {activity}{self._time_left()}")
+            self.say(f"[{self.done}/{self._total}] {activity}{self._time_left()}")
 
     def _time_left(self) -> str:
         left = self._seconds_left()
@@ -125,26 +145,26 @@ class Progress:
 
     def _seconds_left(self) -> float | None:
         if self._costs:
-            done, left = sum(self._costs[: self._done]), sum(self._costs[self._done :])
+            done, left = sum(self._costs[: self.done]), sum(self._costs[self.done :])
             spent = monotonic() - self._begun
             # The estimate is one observation of the pace, as heavy as TRUSTED of the job.
             trusted = TRUSTED * (done + left)
             return left * (spent + trusted) / (done + trusted)
-        if self._done < 2 or self._first is None:
+        if self.done < 2 or self._first is None:
             return None
-        return (monotonic() - self._first) / (self._done - 1) * (self._total - self._done)
+        return (monotonic() - self._first) / (self.done - 1) * (self._total - self.done)
 
     def reach(self, done: int) -> None:
         """Shows that ``done`` points are done."""
-        self._done, self._first = done, self._first or monotonic()
+        self.done, self._first = done, self._first or monotonic()
         self._bar.update(self._task, completed=done)
 
     def finish(self, record: Record) -> None:
         """Counts a finished point, and prints its outcome if it failed."""
-        self.reach(self._done + 1)
+        self.reach(self.done + 1)
         if self._verbose or record["status"] not in ("ok", "skipped"):
             label = label_of(record["point"], changed_in(record))
-            self.say(f"[{self._done}/{self._total}] {label}: {outcome(record)}")
+            self.say(f"[{self.done}/{self._total}] {label}: {outcome(record)}")
 
 
 def outcome(record: Record) -> str:
@@ -204,7 +224,7 @@ def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> Non
         shown = "; ".join(f"{launch.entry} {times(launch.grid)} of {times(launch.block)}" for launch in launches)
         size = f"{plan.device_bytes / MEBIBYTE:.1f}"
         table.add_row(str(point.layer), str(point.N), name, point.transfer, str(len(plan.pieces)), size, shown)
-    console.print(table)
+    print_fitted(console, table)
 
 
 def times(dims: Iterable[int]) -> str:
@@ -218,10 +238,11 @@ def counted(records: Iterable[Record]) -> str:
     return ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to do"
 
 
-def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
-    """What the results show, and how to make a report from them."""
+def next_steps(out: Path, *, ran: bool, measures: bool, verbose: bool) -> Iterator[str]:
+    """What the results show, and how to make a report from them; ``ran``: not all points were skipped."""
     if not measures:
-        yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
+        if ran:
+            yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
         yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
     yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}"
     if not verbose:
@@ -263,7 +284,8 @@ class Conclusion:
                 say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
         for line in nothing_ran(records, measures=self.measures):
             say.print(line, soft_wrap=True, markup=False)
-        for line in next_steps(options.out, measures=self.measures, verbose=options.verbose):
+        ran = any(record["status"] != "skipped" for _, record in shown)
+        for line in next_steps(options.out, ran=ran, measures=self.measures, verbose=options.verbose):
             say.print(line, soft_wrap=True, markup=False)
         say.print(f"{plural(len(done), 'point')}: {counted(done)}")
         say.print(f"records: {options.out}", soft_wrap=True)

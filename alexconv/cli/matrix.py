@@ -10,6 +10,8 @@ from math import floor, fsum, log10
 from textwrap import wrap
 
 from rich.console import Console
+from rich.table import Column as TableColumn
+from rich.table import Table
 from rich.text import Text
 
 from alexconv.cli.recorded_times import recorded_times
@@ -187,7 +189,8 @@ def matrix(records: Sequence[Record], lines: list[Line], width: int) -> Iterator
     if timed(records):
         yield from time_table(f"{title}: kernel ms", lines, layers, width)
     else:
-        yield from check_table(f"{title}: outputs checked", lines, layers, width)
+        ran = any(record["status"] != "skipped" for record in records)
+        yield from check_table(f"{title}: {'outputs checked' if ran else 'skipped'}", lines, layers, width)
 
 
 def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
@@ -310,8 +313,39 @@ def table(
         previous = family
         texts = [*cells[row], *(Text(column.cells[row]) for column in shown_columns)]
         yield from aligned(label, texts, label_width, widths, gap)
-    if dropped:
-        yield Text(f"left out at {width} columns: {', '.join(dropped)}", "dim")
+    yield from left_out(width, dropped)
+
+
+def left_out(width: int, headings: Sequence[str]) -> Iterator[Text]:
+    """A line that names the columns that are dropped, if any are."""
+    if headings:
+        yield Text(f"left out at {width} columns: {', '.join(headings)}", "dim")
+
+
+def print_fitted(console: Console, shown: Table) -> None:
+    """Prints a table with whole words: cells are wrapped, and its last columns dropped, where it does not fit."""
+    dropped: list[str] = []
+
+    def wrapped(column: TableColumn) -> int:
+        lengths = (len(word) for text in texts(column) for word in ([text] if column.no_wrap else text.split()))
+        return min(max(lengths, default=0), LEAST_LABEL if column.overflow == "fold" else WIDEST)
+
+    while (room := console.width - 1 - 3 * len(shown.columns) - sum(map(wrapped, shown.columns))) < 0:
+        if len(shown.columns) == 1:
+            break
+        dropped.insert(0, str(shown.columns.pop().header))
+    for column in shown.columns:
+        least = wrapped(column)
+        column.width = min(max(map(len, texts(column))), least + max(room, 0))
+        room -= column.width - least
+    console.print(shown)
+    for line in left_out(console.width, dropped):
+        console.print(line, soft_wrap=True)
+
+
+def texts(column: TableColumn) -> list[str]:
+    """The heading and the cells of a column as they are shown."""
+    return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
 
 
 def aligned(label: str, texts: Sequence[Text], label_width: int, widths: Sequence[int], gap: int) -> Iterator[Text]:

@@ -30,7 +30,7 @@ from alexconv.files import locked
 from alexconv.grade import sandbox
 from alexconv.grade.assignment import FILE, LETTERS, SOURCE_BYTES, Assignment, Shape
 from alexconv.grade.data import INTEGERS, UNIFORM, fault, inputs
-from alexconv.grade.sandbox import Ended
+from alexconv.grade.sandbox import WORKER, Ended, environment
 from alexconv.messages import print_to_stderr
 from alexconv.own.wrapping import PROBE, understood
 from alexconv.paths import CACHE_VARIABLE, cache_dir
@@ -254,7 +254,7 @@ class Grader:
         confined = sandbox.Sandbox(
             self.kind, [self.prepared], self.hidden, source.cpus, address_space=build != CHECKS["addresses"]
         )
-        worker = [sys.executable, "-P", "-m", "alexconv.grade.worker"]
+        worker = [sys.executable, "-P", "-m", WORKER]
         limits = replace(self.assignment.limits, answer=most)
         return confined.run(worker, json.dumps({**shared, **job}).encode(), limits, needed)
 
@@ -361,14 +361,6 @@ def _are_lines(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(line, str) for line in value)
 
 
-def environment() -> dict[str, str]:
-    """A worker's environment: of this process's variables only those that locate the compilers and the project."""
-    passed = ("PATH", "PYTHONPATH", "CXX", "NVCC", "CUDA_HOME", "LD_LIBRARY_PATH")
-    fixed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**{name: os.environ[name] for name in passed if name in os.environ}, **fixed, **threads}
-
-
 def prepare() -> Path:
     """Compiles the parts of the host executor that all submissions share; returns their folder, readable in sandboxes.
 
@@ -376,10 +368,10 @@ def prepare() -> Path:
     yet.  Raises MissingTool.
     """
     folder = cache_dir("sandbox")
-    words = [sys.executable, "-P", "-m", "alexconv.grade.worker"]
+    words = [sys.executable, "-P", "-m", WORKER]
 
     def one(build: str) -> None:
-        variables = {**os.environ, CACHE_VARIABLE: str(folder), **missing_environment(build)}
+        variables = {**os.environ, **environment(), CACHE_VARIABLE: str(folder), **missing_environment(build)}
         done = subprocess.run([*words, build], env=variables, capture_output=True, text=True, check=False)
         if done.returncode:
             raise MissingTool((done.stderr.strip().splitlines() or [f"{build}: status {done.returncode}"])[-1])

@@ -42,6 +42,7 @@ from alexconv.grade.watch import (
 from alexconv.paths import CACHE_VARIABLE, PACKAGES, package_folder
 
 BUBBLEWRAP, CONTAINER = "bubblewrap", "container"
+WORKER = "alexconv.grade.worker"  # the module that does a job
 SCRATCH = "/scratch"  # in bubblewrap, the folder for temporary files
 LOOKS_SECONDS = 0.05  # between checks of time and memory
 GRACE_SECONDS = 10.0  # for the system to end killed processes
@@ -100,16 +101,34 @@ class Ended:
         return f"its process ends with status {self.status}"
 
 
+def environment() -> dict[str, str]:
+    """A worker's environment: of this process's variables only those that locate the compilers and libraries.
+
+    A worker imports the project from where this process has it, whichever other one its Python has installed.
+    """
+    passed = ("PATH", "CXX", "NVCC", "CUDA_HOME", "LD_LIBRARY_PATH")
+    folders = [str(package_folder(PACKAGES[0]).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    fixed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(folders)}
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**{name: os.environ[name] for name in passed if name in os.environ}, **fixed, **threads}
+
+
 @cache
 def missing(chosen: str) -> str | None:
     """Why there is no such sandbox here, and what to do, in one line; None if there is."""
     if chosen == BUBBLEWRAP and not shutil.which("bwrap"):
         return f"submissions are untrusted: {INSTALL}"
-    ended = Sandbox(chosen).attempt([sys.executable, "-I", "-S", "-c", ""], b"", Limits(TRIAL_SECONDS), {})
-    if not ended.failure and not ended.problem:
+
+    def problem(*words: str) -> str | None:
+        ended = Sandbox(chosen).attempt([sys.executable, *words], b"", Limits(TRIAL_SECONDS), environment())
+        return ended.failure or ended.problem
+
+    if not (unimported := problem("-P", "-c", f"import {WORKER}")):
         return None
+    if not (reason := problem("-I", "-S", "-c", "")):
+        return f"{sys.executable} cannot import {WORKER} in a sandbox ({unimported}): install alexconv for all users"
     if chosen == BUBBLEWRAP:
-        return f"bubblewrap makes no sandbox here ({(ended.failure or str(ended.problem)).splitlines()[-1]}): {ALLOW}"
+        return f"bubblewrap makes no sandbox here ({reason.splitlines()[-1]}): {ALLOW}"
     return f"submissions run as another user, who cannot run {sys.executable}: install alexconv where all users can"
 
 

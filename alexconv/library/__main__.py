@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from alexconv.errors import UsageError
+from alexconv.errors import MissingTool, UsageError
 from alexconv.library.devices import gpu
 from alexconv.library.every_shape import Build, builds, compile_all
 from alexconv.messages import plural
@@ -43,11 +43,19 @@ def builds_of(arch: str) -> list[Build]:
     return builds(arch, (int(digits[:-1]), int(digits[-1])))
 
 
+def arch_here() -> str:
+    """The target for this machine's first GPU; raises MissingTool without one."""
+    try:
+        return gpu(0).executor.gpu.arch
+    except MissingTool as error:
+        raise MissingTool(f"warm without --arch is for this machine's GPU: {error}") from None
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compiles them, and prints how many and in what time; returns the exit status."""
     chosen = parser().parse_args(arguments)
-    arches = chosen.arch.split(",") if chosen.arch else [gpu(0).executor.gpu.arch]
+    arches = chosen.arch.split(",") if chosen.arch else [arch_here()]
     begun, wanted = perf_counter(), [build for arch in arches for build in builds_of(arch)]
     paths = compile_all(wanted)
     if chosen.into:

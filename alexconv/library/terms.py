@@ -157,7 +157,7 @@ def conv_of(terms: Terms, w: Descriptor, x: Descriptor, *, bias: bool = False) -
     top, bottom, left, right = explicit_padding(terms, (H, W), (R, S))
     rows, columns = ((taps - 1) * apart + 1 for taps, apart in zip((R, S), terms.dilation, strict=True))
     if H + top + bottom < rows or W + left + right < columns:
-        dilated = " with its dilation" if terms.dilation != (1, 1) else ""
+        dilated = " with dilation {} x {}".format(*terms.dilation) if terms.dilation != (1, 1) else ""
         plane = f"{H + top + bottom} x {W + left + right}"
         raise ValueError(f"a filter of {rows} x {columns}{dilated} is larger than the padded plane of {plane}")
     if max(*w.shape, C, H + top + bottom, W + left + right) > MOST:

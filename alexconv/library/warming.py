@@ -45,6 +45,8 @@ def warm(shapes: Iterable[Any] = (), device: int = 0, *, training: bool = False)
     gradients.  Raises ValueError for an invalid shape, MissingTool and CompileError.
     """
     begun = perf_counter()
+    if not isinstance(shapes, Iterable):
+        raise ValueError(f"shapes are several of alexconv.Shape, not {shown(shapes)}")
     calls = [_call(shape, device) for shape in shapes]
     on = gpu(device)
     with on.lock, on.current():

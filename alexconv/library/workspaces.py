@@ -291,7 +291,7 @@ class Gpu:
     """A GPU that computes on other libraries' arrays.  Raises MissingTool as CudaExecutor does."""
 
     def __init__(self, number: int) -> None:
-        self.driver = require_bindings("a convolution of other libraries' arrays")
+        self.driver = require_bindings("conv2d on a GPU")
         self.number = number
         self.lock = threading.RLock()
         self.relaxed = native.Relaxed()  # for the holder of the lock

@@ -16,6 +16,7 @@ from alexconv.planning.points import Kind, PeerPoint, Point
 TYPICAL = 1e-9  # seconds of serial C++ for a multiply-add, for jobs too short to time it
 COMPILING = 0.3  # seconds of a point that do not depend on its batch: the compiler, on two cores, and the exact check
 SPREAD = 2.5  # the whole job takes from 1 / SPREAD of the estimate to SPREAD times it
+HOUR, YEAR = 3600.0, 365 * 86400.0  # seconds
 LONG = 300.0  # seconds from which a job needs a hint at shorter ones
 
 
@@ -57,7 +58,9 @@ def skipped(point: Point | PeerPoint, executor: Executor) -> bool:
 
 
 def in_words(seconds: float) -> str:
-    """``40 s``, ``12 min`` or ``3.5 h``."""
+    """``40 s``, ``12 min``, ``3.5 h`` or ``2e+03 years``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / HOUR:.1f} h" if seconds < YEAR else f"{seconds / YEAR:.2g} years"

@@ -10,12 +10,13 @@ has an entry point of the group ``alexconv.rungs`` that is such a sequence, with
 import argparse
 import sys
 import traceback
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, wraps
 from importlib.metadata import EntryPoint, entry_points
+from numbers import Integral
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from alexconv.errors import UsageError
@@ -26,6 +27,7 @@ from alexconv.own import SIGNATURE, SIGNATURES
 ENTRY_FILE = "ladder.py"
 LADDER_OPTION, KERNEL_OPTION = "--ladder", "--kernel"
 GROUP = "alexconv.rungs"
+DIMS = ("grid", "block")  # of a launch
 
 
 class Source(NamedTuple):
@@ -96,15 +98,45 @@ def rungs_of(folder: Path) -> list[Rung]:
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:  # no import: it would leave bytecode in the folder, and use that for a file changed in the same second
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-        rungs = list(module.RUNGS)
-    except Exception as error:
+        given = vars(module).get("RUNGS")
+        rungs = list(given) if isinstance(given, Iterable) else []
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{_line(error, file)}: {type(error).__name__}: {error}") from None
     if not rungs or not all(isinstance(rung, Rung) for rung in rungs):
         raise UsageError(f"{file}: RUNGS must be a sequence of at least one Rung")
-    return [replace(rung, file=str((folder / rung.file).resolve())) for rung in rungs]
+    return [replace(_naming_lines(rung, file), file=str((folder / rung.file).resolve())) for rung in rungs]
 
 
-def _line(error: Exception, file: Path) -> str:
+def _naming_lines(part: Any, file: Path, name: str = "") -> Any:
+    """A rung, or a part of it called ``name``, whose functions raise UsageError with the entry file's line that fails.
+
+    So does a grid or block that is not three whole numbers.
+    """
+    if isinstance(part, tuple):
+        return tuple(_naming_lines(item, file) for item in part)
+    if is_dataclass(part) and not isinstance(part, type):
+        parts = {field.name: _naming_lines(getattr(part, field.name), file, field.name) for field in fields(part)}
+        return replace(part, **parts)
+    if not isinstance(part, FunctionType):
+        return part
+
+    @wraps(part)
+    def function(*arguments: Any) -> Any:
+        try:
+            value = part(*arguments)
+        except Exception as error:
+            if isinstance(error, UsageError) or (line := _line(error, file)) == str(file):
+                raise
+            raise UsageError(f"{line}: {type(error).__name__}: {error}") from None
+        if name in DIMS and not (isinstance(value, tuple) and [isinstance(n, Integral) for n in value] == [True] * 3):
+            line = f"{file}:{part.__code__.co_firstlineno}"
+            raise UsageError(f"{line}: a {name} is three whole numbers, not {value!r}")
+        return value
+
+    return function
+
+
+def _line(error: BaseException, file: Path) -> str:
     """Where in the entry file an exception comes from."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from alexconv.cli.matrix import print_fitted
 from alexconv.kernels.problem import Device
 from alexconv.planning.points import Point
 from alexconv.predict import predictions
@@ -44,7 +45,7 @@ def show_predictions(console: Console, point_predictions: Iterable[PointPredicti
                 f"{100 * launch.occupancy:.0f}",
                 f"{launch.waves:.2f}",
             )
-        console.print(table)
+        print_fitted(console, table)
 
 
 def predict_run(console: Console, points: Iterable[Point], device: Device, file: RecordWriter, headers: Record) -> None:
@@ -63,7 +64,7 @@ def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache
         table.title = f"{launch.entry}: where its warps' cycles go"
         for line in predictions.lines(kernels[launch.entry], launch)[:LINES_SHOWN]:
             table.add_row(line.place, f"{100 * line.cycles:.1f}", f"{100 * line.issued:.1f}", ", ".join(_reasons(line)))
-        console.print(table)
+        print_fitted(console, table)
 
 
 def show_machine_code(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:

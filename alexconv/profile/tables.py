@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from alexconv.cli.matrix import print_fitted
 from alexconv.planning.points import Kind, PeerPoint, Point
 from alexconv.profile.profiles import Profile
 from alexconv.profile.timeline import Timeline
@@ -67,10 +68,10 @@ def show(console: Console, profiles: Sequence[Profile], *, lines: bool) -> None:
         point = profile.point
         groups[profile.source, point.workload, point.layer, point.N].append(profile)
     for (source, workload, layer, N), group in groups.items():
-        console.print(profile_table(f"{workload}, layer {layer}, N={N} ({source})", source, group))
+        print_fitted(console, profile_table(f"{workload}, layer {layer}, N={N} ({source})", source, group))
     for profile in profiles:
         if profile.trace and lines:
-            console.print(line_table(f"{profile.point.label()}: {profile.entry}", profile.trace))
+            print_fitted(console, line_table(f"{profile.point.label()}: {profile.entry}", profile.trace))
         for race in profile.trace.races if profile.trace else ():
             console.print(f"race in {profile.entry} of {profile.point.label()}: {race}", soft_wrap=True, markup=False)
 
@@ -104,7 +105,7 @@ def show_timelines(console: Console, timelines: Iterable[Timeline]) -> None:
             counters = kernel.get("metrics", {})
             spans = (figure(kernel[name]) for name in SPAN)
             table.add_row(kernel["entry"], *spans, *(figure(counters.get(name)) for name in COUNTED))
-        console.print(table)
+        print_fitted(console, table)
 
 
 def line_table(title: str, trace: Trace) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from alexconv.errors import UsageError
 from alexconv.records.compressed import refuse_to_write
-from alexconv.records.store import complete, identity, lines_of, parsed
+from alexconv.records.store import complete, identity, lines_of, make_folder, parsed
 
 
 @dataclass
@@ -32,7 +32,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
     counts = Merged()
     try:
         refuse_to_write(out)
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         with out.open("xb") as file, _gone_if_it_fails(out):
             file.writelines(line + b"\n" for line in _joined(paths, counts))
             file.flush()

@@ -26,6 +26,7 @@ from alexconv.records.compressed import contents, plain, refuse_to_write
 from alexconv.shapes import FORWARD
 
 SCHEMA = 1
+START = b'{"'  # of a line
 SUM = "sum"
 DIGITS = 16  # of a digest
 
@@ -186,6 +187,15 @@ def numbers(values: list[object]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
+def make_folder(path: Path) -> None:
+    """Makes the folder of a record file; raises UsageError where a file is in its place, and OSError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(folder for folder in path.parents if os.path.lexists(folder))
+        raise UsageError(f"cannot write the record file {path}: {file} is not a folder") from None
+
+
 class RecordWriter(Protocol):
     """A sink for a run's records: a file, or the other end of a connection.  ``previous`` are earlier records."""
 
@@ -207,19 +217,27 @@ class RecordFile:
         self.path = path
         self._waiting: list[bytes] | None = None  # lines of a batch
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             if path.exists() and not path.is_file():
                 raise UsageError(f"cannot write the record file {path}: not a regular file")
             refuse_to_write(path)
             with path.open("ab+") as file:
+                self.previous = read([path])
+                self._refuse_another_file()
                 if file.tell():
                     file.seek(-1, os.SEEK_END)
                     if file.read() != b"\n":
                         file.write(b"\n")  # closes off a torn line, so that it spoils no other
         except OSError as error:
             raise self._unwritable(error) from None
-        self.previous = read([path])
         self._headers = set(self.previous.headers)
+
+    def _refuse_another_file(self) -> None:
+        """Raises UsageError for a file with content of another kind; a first line may be torn."""
+        if self.previous.headers or self.previous.points or not self.previous.unreadable:
+            return
+        if not lines_of(self.path)[0].startswith(START):
+            raise UsageError(f"cannot write the record file {self.path}: it is another kind of file; name a new one")
 
     def header(self, kind: str, data: Record) -> str:
         """Writes a header unless the file has it; returns the digest by which points name it."""

@@ -1,6 +1,8 @@
 """The table that a run ends with: it fits the terminal, shows every time once, and says why others are missing."""
 
+import os
 import re
+import signal
 from collections import Counter
 from io import StringIO
 from pathlib import Path
@@ -8,8 +10,10 @@ from time import sleep
 
 import pytest
 from rich.console import Console
+from rich.table import Column, Table
 
-from alexconv.cli import matrix
+from alexconv import run
+from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, next_steps
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.labels import changed_in
@@ -210,7 +214,8 @@ def test_times_have_three_or_four_significant_digits(ms, text):
 
 def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
     here, there = (
-        "\n".join(next_steps(Path("study/r.jsonl"), measures=measures, verbose=measures)) for measures in (False, True)
+        "\n".join(next_steps(Path("study/r.jsonl"), ran=True, measures=measures, verbose=measures))
+        for measures in (False, True)
     )
     assert "NVIDIA GPU" in here
     assert "NVIDIA GPU" not in there
@@ -218,6 +223,13 @@ def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
         assert "python -m alexconv.reports study/r.jsonl -o study/report" in text
     assert "--verbose" in here
     assert "--verbose" not in there, "already given"
+
+
+def test_nothing_is_called_checked_where_nothing_ran():
+    assert "verified" not in "".join(next_steps(Path("r.jsonl"), ran=False, measures=False, verbose=False))
+    text = shown([made_up(1, status="skipped", reason="too large", error=None)])
+    assert text.startswith("alexnet, N=1, pageable: skipped\n")
+    assert "checked" not in text
 
 
 def test_progress_off_a_terminal_has_occasional_lines_and_one_per_failure(monkeypatch, capsys):
@@ -290,3 +302,42 @@ def test_other_points_than_those_on_record_have_no_time_on_record(changes):
     record["changed"] = changes.pop("changed", [])
     record["point"] |= changes
     assert "H200" not in shown([record])
+
+
+@pytest.mark.parametrize("columns", ["", "0", "1", "-5", "x"])
+def test_a_width_that_no_line_fits_is_not_taken(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    console = display.console()
+    console.file = StringIO()
+    display.listing(console, LADDER)
+    matrix.show(console, [made_up(1), made_up(2)])
+    assert console.width == (display.LEAST_WIDTH if columns == "1" else display.PLAIN_WIDTH)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 100])
+def test_a_narrow_table_has_whole_words_and_names_the_columns_that_do_not_fit(width):
+    cells = {
+        "kernel": "direct",
+        "ms": "30.86",
+        "limits of it": "l2 41.25, lsu 34.5",
+        "waves": "37.24",
+        "registers": "128",
+    }
+    table = Table(Column(next(iter(cells)), no_wrap=True), *list(cells)[1:])
+    table.add_row(*cells.values())
+    console = Console(width=width, file=StringIO(), highlight=False)
+    matrix.print_fitted(console, table)
+    lines = console.file.getvalue().splitlines()
+    text, _, left_out = "\n".join(lines).partition("left out at")
+    assert max(map(len, text.splitlines())) <= width
+    for heading, words in cells.items():
+        assert all(word in text for word in f"{heading} {words}".split()) == (heading not in left_out)
+    assert bool(left_out) == (width < 60)
+
+
+def test_a_reader_that_has_gone_ends_a_command_as_a_signal_does(monkeypatch):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert run.main(["--list"]) == 128 + signal.SIGPIPE

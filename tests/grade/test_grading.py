@@ -53,6 +53,7 @@ def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     assert sorted(path.name for path in handout.iterdir()) == ["Makefile", "README.md", "conv.cu", "shapes.json"]
     text = "".join(path.read_text() for path in handout.iterdir())
     assert "TODO" in text
+    assert "pip install alexconv" not in text, "it is on no package index"
     assert str(homework.seed) not in text.split()
     assert "$" not in (handout / "README.md").read_text()
     public = {tuple(sizes.values()) for sizes in json.loads((handout / "shapes.json").read_text())}
@@ -568,6 +569,7 @@ def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, ca
 
 def test_the_recorded_submissions_were_graded_in_the_sandbox_as_expected():
     record = json.loads(submissions.OUT.read_text())
+    assert (submissions.CHECKOUT / record["command"].split()[1]).is_file()
     assert record["unexpected"] == []
     assert record["sandbox"] == BUBBLEWRAP
 

@@ -383,6 +383,24 @@ def test_what_a_system_without_sandboxes_needs_is_one_line(system, monkeypatch):
     assert sandbox.missing(BUBBLEWRAP).endswith("apt install bubblewrap)")
 
 
+def test_workers_import_the_running_project_though_their_python_has_another(monkeypatch, tmp_path):
+    checkout = Path(sandbox.__file__).parent.parent.parent
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert sandbox.environment()["PYTHONPATH"] == str(checkout)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert sandbox.environment()["PYTHONPATH"] == f"{checkout}{os.pathsep}{tmp_path}"
+
+
+def test_a_sandbox_whose_python_cannot_import_the_project_is_one_line(system, monkeypatch):
+    ran("")  # skips where there is no sandbox
+    sandbox.missing.cache_clear()
+    monkeypatch.setattr(sandbox, "environment", dict)
+    monkeypatch.setattr(sandbox, "WORKER", "alexconv.grade.no_worker")
+    problem = sandbox.missing(BUBBLEWRAP)
+    assert "cannot import alexconv.grade.no_worker in a sandbox (its process ends with status 1)" in problem
+    assert "\n" not in problem
+
+
 def test_where_systemd_makes_control_groups_it_limits_the_command(system, tmp_path):
     """A stand-in: this machine may not run systemd."""
     system("systemd-run", f'echo "$@" >> {tmp_path}/words; while [ "$1" != -- ]; do shift; done; shift; exec "$@"')

@@ -12,10 +12,12 @@ from alexconv.cpu_reference.reference import filter_norms, patch_norms, referenc
 from alexconv.errors import OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.rung import TF32_OPERANDS
+from alexconv.library import __main__ as warm
 from alexconv.library import on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.calls import call_of, dtype_of, memory_of, overlaps
 from alexconv.library.terms import Terms
+from alexconv.library.workspaces import Gpu
 from alexconv.planning.checks import Expected, MaxError
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
@@ -176,7 +178,7 @@ ERRORS = {
     "groups is a whole number from 1 to 2147483647, not (1, 1)": {"groups": (1, 1)},
     "x has 3 channels, the filters have 3 in each of 3 groups": {"groups": 3},
     "groups is 3, which does not divide 4 filters": {"groups": 3, "filters": W[:, :1]},
-    "a filter of 9 x 2 with its dilation is larger than the padded plane of 7 x 6": {"dilation": (4, 1)},
+    "a filter of 9 x 2 with dilation 4 x 1 is larger than the padded plane of 7 x 6": {"dilation": (4, 1)},
     "unknown activation 'tanh': choose from None, relu": {"activation": "tanh"},
     "bias has 3 elements, there are 4 filters": {"bias": np.zeros(3, np.float32)},
     "bias has 2 dimensions (4, 1), not 1": {"bias": np.zeros((4, 1), np.float32)},
@@ -263,6 +265,18 @@ def far(*shape, dtype="f4"):
 def test_a_shape_to_warm_up_that_makes_no_sense_is_a_value_error(shape):
     with pytest.raises(ValueError, match=r"^[^\n]*$"):
         alexconv.warm([shape])
+
+
+def test_shapes_to_warm_up_are_several():
+    with pytest.raises(ValueError, match=r"^shapes are several of alexconv.Shape, not 5$"):
+        alexconv.warm(5)
+
+
+def test_the_command_warm_names_itself_where_there_is_no_gpu(monkeypatch, capsys):
+    monkeypatch.setattr("alexconv.executors.cuda.bindings.import_bindings", lambda: None)
+    monkeypatch.setattr("alexconv.library.__main__.gpu", Gpu)
+    assert warm.main([]) == 1
+    assert capsys.readouterr().err.startswith("error: warm without --arch is for this machine's GPU: conv2d on a GPU ")
 
 
 @pytest.mark.parametrize("dilation", [1, 2])

@@ -69,3 +69,11 @@ def test_a_run_says_it_before_the_first_point(capsys, tmp_path):
     assert main(["--backend", "host", "--layers", "3", "--rungs", "direct", "--no-baseline", "--out", out]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("backend host") and lines[1].startswith("time on this CPU: about ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(40, "40 s"), (720, "12 min"), (12600, "3.5 h"), (7e10, "2.2e+03 years"), (2e22, "6.3e+14 years")],
+)
+def test_a_time_is_said_in_few_digits(seconds, words):
+    assert host_time.in_words(seconds) == words

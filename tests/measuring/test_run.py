@@ -15,6 +15,7 @@ import pytest
 from processes import in_process
 
 from alexconv import run as run_module
+from alexconv.cli import display
 from alexconv.compiling import nvcc
 from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
@@ -415,6 +416,21 @@ def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path,
     assert "MiB of host memory, 1.0 are available" in read([out]).points[-1]["reason"]
 
 
+def test_an_interrupted_run_says_what_is_recorded(tmp_path, monkeypatch):
+    def stop(self, record):
+        finish(self, record)
+        raise KeyboardInterrupt
+
+    finish = display.Progress.finish
+    monkeypatch.setattr(display.Progress, "finish", stop)
+    out = tmp_path / "r.jsonl"
+    done = run(*QUICK, "--out", out)
+    assert (done.returncode, len(read([out]).points)) == (130, 1)
+    assert done.stderr.splitlines()[-1].startswith(f"interrupted: 1 of 2 points are in {out}; --resume")
+    monkeypatch.undo()
+    assert f"1 of 2 points are already in {out}" in run(*QUICK, "--out", out, "--resume").stdout
+
+
 @pytest.mark.parametrize(("redirection", "status", "says"), [("> /dev/full", 1, "No space left"), (">&-", 0, "")])
 def test_an_unwritable_standard_output_is_at_most_one_line(redirection, status, says):
     command = f"{sys.executable} -m alexconv.run --list {redirection}"
@@ -428,7 +444,7 @@ def test_an_unwritable_standard_output_is_at_most_one_line(redirection, status, 
 def test_a_run_succeeds_without_standard_error(tmp_path, redirection):
     """Lines of progress, the note on a broken record and errors all go to standard error."""
     out = tmp_path / "r.jsonl"
-    out.write_text("torn\n")
+    out.write_text('{"schema":1,"torn\n')
     words = " ".join([sys.executable, "-m alexconv.run", *QUICK, "--verbose", "--out", str(out), redirection])
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -62,6 +62,12 @@ def test_a_new_folder_runs_beside_the_ladder(folder, tmp_path):
     assert {record["status"] for record in records} == {"ok"}
 
 
+def test_remarks_on_the_commands_of_a_new_folder_are_comments(folder):
+    _, commands, _ = (folder / "README.md").read_text().split("```")
+    assert re.findall(r"^alexconv (\w+)", commands, re.MULTILINE) == ["check", "run", "profile", "tune", "compare"]
+    assert not re.search(r" {2,}[^# ]", commands)
+
+
 @pytest.mark.parametrize("like", sorted({rung.family: rung.name for rung in ALL_DIRECTIONS}.values()))
 def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert new.main([str(tmp_path / "mine"), "--like", like]) == 0
@@ -70,6 +76,13 @@ def test_a_folder_may_be_like_any_rung(like, tmp_path):
     assert rung.path == tmp_path / "mine" / "mine.cu"
     assert [launch.args for launch in rung.launches] == [launch.args for launch in ALL_DIRECTIONS.named[like].launches]
     assert (rung.time, rung.cpu_order) == (None, 0), "nothing is known of a kernel that is still to be changed"
+
+
+@pytest.mark.parametrize("name", ["class", "float", "for", "main", "printf", "static-cast"])
+def test_a_folder_cannot_be_named_like_a_word_of_cpp(name, tmp_path, capsys):
+    assert new.main([str(tmp_path / name)]) == 2
+    assert "is a word of C++ and cannot be a kernel's name" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
 
 
 def test_a_new_file_has_names_replaced_in_code_alone(tmp_path):
@@ -151,6 +164,42 @@ def test_a_fault_of_an_entry_file_names_its_line(folder):
         LADDER.with_rungs(folders.rungs_of(folder), folder)
     with pytest.raises(UsageError, match="alexconv new"):
         folders.rungs_of(folder / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import sys\nsys.exit()\n", r"ladder\.py:2: SystemExit"),
+        ("", r"ladder\.py: RUNGS must be a sequence of at least one Rung"),
+        ("RUNGS = 5\n", r"ladder\.py: RUNGS must be a sequence of at least one Rung"),
+    ],
+)
+def test_an_entry_file_without_rungs_is_one_line(text, expected, folder, capsys):
+    (folder / "ladder.py").write_text(text)
+    assert check.main([str(folder)]) == 2
+    assert re.search(expected, capsys.readouterr().err)
+
+
+GRIDS = {
+    "(p.N, p.M, 1)": "AttributeError: .*'M'",
+    "(p.N, 1)": "a grid is three whole numbers",
+    "(p.N / 2, 1, 1)": "not",
+}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("command", [run, profile, predict], ids=lambda module: module.__name__)
+def test_a_fault_of_an_entry_s_function_names_its_line(command, grid, folder, tmp_path, capsys):
+    entry = folder / "ladder.py"
+    lines = entry.read_text().replace("plane_grid, plane_block)", f"lambda p: {grid}, plane_block)").splitlines()
+    entry.write_text("\n".join(lines))
+    (number,) = (number for number, line in enumerate(lines, 1) if "lambda" in line)
+    capsys.readouterr()
+    words = ["--ladder", str(folder), "--rungs", "my-conv", "--layers", "3", "--N", "2"]
+    words += [] if command is predict else ["--backend", "host"]
+    words += ["--dry-run", "--out", str(tmp_path / "r.jsonl")] if command is run else []
+    assert command.main(words) == 2
+    assert re.fullmatch(rf"error: .*ladder\.py:{number}: .*{GRIDS[grid]}.*\n", capsys.readouterr().err)
 
 
 def test_packages_bring_rungs(folder, monkeypatch):

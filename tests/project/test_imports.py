@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "measuring": "kernels cpu_reference records planning executors",
     "cli": "kernels records planning executors measuring",
     "own": "kernels executors",
-    "predict": "kernels compiling planning records",
+    "predict": "kernels compiling planning records cli",
     "cluster": "kernels cpu_reference records planning executors measuring cli own",
     "tune": "kernels records planning executors measuring cli own predict cluster",
     "profile": "kernels records planning executors measuring cli own",

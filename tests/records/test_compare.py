@@ -135,6 +135,16 @@ def test_a_missing_file_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureF
     assert "cannot read the record file" in capsys.readouterr().err
 
 
+def test_a_file_without_points_is_a_usage_error(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("no record\n")
+    assert main([str(files[0]), str(notes)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"{notes}: left out: 1 unreadable lines: 1", f"error: the record file {notes} holds no points"]
+
+
 def test_the_interval_of_a_ratio_holds_the_true_one_as_often_as_it_says() -> None:
     draw, held, tries = np.random.default_rng(5), 0, 300
     for _ in range(tries):

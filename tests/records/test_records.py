@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from alexconv.errors import UsageError
+from alexconv.records.merging import merge
 from alexconv.records.store import RecordFile, digest, identity, read
 
 AXES = {"workload": "alexnet", "layer": 1, "N": 1, "rung": "direct", "transfer": "pinned", "precision": "fp32"}
@@ -149,6 +151,28 @@ def test_a_device_is_refused_and_a_pipe_can_only_be_read(tmp_path):
         read([Path("/dev/full")])
     with subprocess.Popen(["bash", "-c", f"echo '{json.dumps(WHOLE)}' > {pipe}"]):
         assert len(read([pipe]).points) == 1
+
+
+def test_a_file_of_another_kind_is_left_as_it_is(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("# Notes\n{")
+    with pytest.raises(UsageError, match=f"cannot write the record file {path}: it is another kind of file"):
+        RecordFile(path)
+    assert path.read_text() == "# Notes\n{"
+    path.write_bytes(b'{"schema":1,"ty')
+    RecordFile(path).point(point(1))
+    assert len(read([path]).points) == 1
+
+
+@pytest.mark.parametrize("inner", ["", "folder"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, inner):
+    path = tmp_path / "file" / inner / "r.jsonl"
+    (tmp_path / "file").write_text("")
+    for write in (RecordFile, partial(merge, [])):
+        with pytest.raises(
+            UsageError, match=f"cannot write the record file {path}: {tmp_path / 'file'} is not a folder"
+        ):
+            write(path)
 
 
 def test_samples_may_be_integers_or_nonfinite(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from report_records import GPU, record, whole_text, write
 
+from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import published
@@ -274,6 +275,15 @@ def test_a_record_without_an_error_figure_or_a_constant_of_today_is_reported(tmp
     points[1]["changed"] = {"CHANNELS": 1}
     text = whole_text(compose(measurements(read([write(tmp_path / "few.jsonl", points)]))))
     assert "4 points: 4 ok" in text
+
+
+@pytest.mark.parametrize("content", ["", "torn\n{}\n"])
+def test_files_without_points_are_a_usage_error_that_counts_unreadable_lines(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "r.jsonl.gz"
+    file.write_text(content)
+    damaged = ", but 2 unreadable lines" if content else ""
+    with pytest.raises(UsageError, match=f"the record files hold no points{damaged}: run"):
+        measurements(read([file]))
 
 
 def test_only_unusable_records_are_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

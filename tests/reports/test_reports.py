@@ -3,15 +3,19 @@
 import _multiprocessing
 import csv
 import json
+import multiprocessing
 import os
 import re
+import signal
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
 from ladders import ladder_with
+from matplotlib.figure import Figure
 from report_records import GPU, kernel_ms, published_table, record, whole_report, write
 
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
@@ -26,6 +30,7 @@ from alexconv.reports.ladder import family_technique
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.orderings import kendall_tau, reversals
+from alexconv.reports.page import draw_all
 from alexconv.reports.published import Series
 from alexconv.reports.rooflines import measured_bytes
 from alexconv.reports.style import FAMILIES, styles_once
@@ -205,6 +210,36 @@ def test_the_same_records_give_the_same_files_without_a_fork_and_where_processes
     assert outputs[0] == outputs[1]
     drawn = {kind: {path.stem for path in outputs[0] if path.suffix == kind} for kind in (".svg", ".png")}
     assert drawn[".svg"] == drawn[".png"] != set()
+
+
+class Interrupting:
+    """A figure whose drawing interrupts the command once, its processes included, as Ctrl-C does."""
+
+    def __init__(self, key: str, marks: Path) -> None:
+        self.key, self.marks = key, marks
+
+    def draw(self) -> Figure:
+        (self.marks / f"{self.key} of {os.getpid()}").touch()
+        if self.key == "0":
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(multiprocessing.parent_process().pid, signal.SIGINT)
+            sleep(0.2)
+        return Figure()
+
+
+def test_an_interrupt_ends_the_drawing_and_its_processes_silently(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    figures = [Interrupting(str(number), tmp_path) for number in range(100)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            draw_all(figures, tmp_path, png=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capfd.readouterr().err == ""
+    assert (tmp_path / "0.svg").is_file(), "the process that was interrupted has finished its figure"
+    assert len(list(tmp_path.glob("*.svg"))) < len(figures)
 
 
 def test_host_records_make_a_useful_report_without_times(tmp_path: Path) -> None:
