@@ -260,7 +260,9 @@ def fastest_schedules(records: Sequence[Record]) -> dict[tuple[str, int], Record
     """The shortest kernels of the network, by class and N."""
     ours = [record for record in records if record["axes"]["network"] == SHOWN[0] and not is_peer(record)]
     timed = [record for record in ours if "overlapped" in record["samples"]]
-    return {(record["axes"]["precision"], record["axes"]["N"]): record for record in sorted(timed, key=us, reverse=True)}
+    return {
+        (record["axes"]["precision"], record["axes"]["N"]): record for record in sorted(timed, key=us, reverse=True)
+    }
 
 
 def millijoules(record: Record) -> float | None:
@@ -285,6 +287,8 @@ def parts(files: Sequence[Path], rate: float | None = None) -> dict[str, str]:
     }
     tables = {name: (columns, list(cells)) for name, (columns, cells) in rows.items()}
     return {
-        name: "\n".join([*markdown_table(columns, table), "", source(records, networks, files)]) if table else NOT_MEASURED
+        name: "\n".join([*markdown_table(columns, table), "", source(records, networks, files)])
+        if table
+        else NOT_MEASURED
         for name, (columns, table) in tables.items()
     }

@@ -16,7 +16,7 @@ from textwrap import wrap
 from time import monotonic
 from typing import Any
 
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
@@ -43,13 +43,7 @@ SECONDS_A_LINE = 10.0  # between lines of progress, without a bar
 
 
 class Screen(Console):
-    """A console of LEAST_WIDTH columns or more; where its reader has gone, printing raises BrokenPipeError."""
-
-    @property
-    def size(self) -> ConsoleDimensions:
-        """Columns and lines."""
-        width, height = super().size
-        return ConsoleDimensions(max(width, LEAST_WIDTH), height)
+    """A console that raises BrokenPipeError where its reader has gone."""
 
     def on_broken_pipe(self) -> None:
         """Lets the error through, for ``exits_cleanly``."""
@@ -57,12 +51,11 @@ class Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal or a positive COLUMNS, else wide enough that lines stay whole."""
+    """A console as wide as a positive COLUMNS or the terminal, else wide enough that lines stay whole."""
     stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PLAIN_WIDTH
     if "COLUMNS" in os.environ:
-        width = get_terminal_size((PLAIN_WIDTH, 0)).columns
-    else:
-        width = None if stream.isatty() else PLAIN_WIDTH
+        width = max(get_terminal_size((PLAIN_WIDTH, 0)).columns, LEAST_WIDTH)
     return Screen(stderr=stderr, highlight=False, width=width)
 
 
