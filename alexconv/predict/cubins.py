@@ -1,4 +1,4 @@
-"""Registers, local and shared memory of a cubin's kernels (ELF64, little-endian).
+"""Registers, local and shared memory, and literals of a cubin's kernels (ELF64, little-endian).
 
 Registers and local memory are in the attributes of section ``.nv.info``, as ``cuobjdump --dump-elf`` shows them:
 EIATTR_REGCOUNT and EIATTR_FRAME_SIZE, a symbol and a number.
@@ -14,6 +14,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _REGISTER_COUNT, _FRAME_SIZE = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
+_LITERALS = ".nv.constant2."  # before Hopper
 _SIZED = 4  # the format of attributes that give their size
 _RESERVED_SINCE, RESERVED = 90, 1024  # since Hopper, the first bytes of each block's shared memory
 
@@ -53,6 +54,15 @@ def needs(cubin: bytes, arch: str) -> dict[str, Needs]:
             static = max(0, shared.size - reserved) if shared else 0
             resources[entry] = Needs(registers[entry], static, frames.get(entry, 0))
     return resources
+
+
+def literals(cubin: bytes) -> dict[str, bytes]:
+    """Constants that the compiler placed in bank 2 of each kernel that has some, by entry point."""
+    return {
+        section.name.removeprefix(_LITERALS): cubin[section.start : section.start + section.size]
+        for section in _sections(cubin)
+        if section.name.startswith(_LITERALS)
+    }
 
 
 def _sections(cubin: bytes) -> Iterator[_Section]:

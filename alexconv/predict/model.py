@@ -47,6 +47,7 @@ class Kernel:
     entry: str
     code: tuple[disassembly.Instruction, ...]
     needs: cubins.Needs
+    literals: bytes = b""  # constant bank 2
 
     @cached_property
     def table(self) -> native.Table:
@@ -103,7 +104,9 @@ def compile_kernels(bound: BoundRung, gpu: Gpu) -> dict[str, Kernel]:
     arch = nvcc.arch_name(gpu.capability)
     cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, arch)
     try:
-        kernels = read_kernels(disassembly.disassembled(cubin), cubins.needs(cubin, arch), bound.entries())
+        kernels = read_kernels(
+            disassembly.disassembled(cubin), cubins.needs(cubin, arch), bound.entries(), cubins.literals(cubin)
+        )
         if not all(len(kernel.table) for kernel in kernels.values()):
             raise UnknownInstruction("a kernel without instructions")
     except UnknownInstruction as error:
@@ -114,10 +117,14 @@ def compile_kernels(bound: BoundRung, gpu: Gpu) -> dict[str, Kernel]:
     return kernels
 
 
-def read_kernels(text: str, needs: Mapping[str, cubins.Needs], entries: Sequence[str]) -> dict[str, Kernel]:
-    """The kernels of nvdisasm's text; raises UnknownInstruction."""
+def read_kernels(
+    text: str, needs: Mapping[str, cubins.Needs], entries: Sequence[str], literals: Mapping[str, bytes] | None = None
+) -> dict[str, Kernel]:
+    """The kernels of nvdisasm's text, with their constant bank 2; raises UnknownInstruction."""
     code = disassembly.kernels(text)
-    return {entry: Kernel(entry, tuple(code[entry]), needs[entry]) for entry in entries}
+    return {
+        entry: Kernel(entry, tuple(code[entry]), needs[entry], (literals or {}).get(entry, b"")) for entry in entries
+    }
 
 
 def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: Gpu) -> list[Prediction]:
@@ -163,7 +170,7 @@ class Simulator:
         The shares are those of sectors read and written that come from, or go to, device memory.
         """
         parameters = self.gpu.parameters(busy, read_share, write_share, self.slices_share)
-        return native.simulate(self.kernel.table, self.kernel.named_registers, work, parameters)
+        return native.simulate(self.kernel.table, self.kernel.named_registers, work, parameters, self.kernel.literals)
 
     def alone(self, block: int) -> Outcome:
         """A block with its multiprocessor to itself, and the addresses that it accesses."""

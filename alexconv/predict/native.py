@@ -128,6 +128,8 @@ class _Setup(ctypes.Structure):
     _fields_ = (
         ("code", ctypes.c_void_p),
         ("length", ctypes.c_int64),
+        ("literals", ctypes.c_char_p),
+        ("literal_bytes", ctypes.c_int64),
         ("grid", ctypes.c_int64 * 3),
         ("block", ctypes.c_int64 * 3),
         ("registers", ctypes.c_int64),
@@ -279,8 +281,13 @@ def registers_of(code: Sequence[Instruction]) -> int:
     return 1 + max((number for number in numbers if number != NO_REGISTER), default=0)
 
 
-def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, float]) -> Outcome:
-    """Runs blocks of a kernel on the multiprocessor; raises UnknownInstruction for what it cannot follow."""
+def simulate(
+    code: Table, registers: int, work: Work, parameters: Mapping[str, float], literals: bytes = b""
+) -> Outcome:
+    """Runs blocks of a kernel on the multiprocessor; raises UnknownInstruction for what it cannot follow.
+
+    ``literals`` are the constants that the compiler placed in bank 2.
+    """
     length = len(code)
     values = np.array([parameters[name] for name in PARAMETERS], np.float64)
     blocks = np.array(work.blocks, np.int64)
@@ -293,6 +300,8 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
     setup = _Setup(
         code=code.ctypes.data,
         length=length,
+        literals=literals,
+        literal_bytes=len(literals),
         grid=work.grid,
         block=work.block,
         registers=registers,

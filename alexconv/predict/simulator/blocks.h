@@ -25,6 +25,8 @@ inline Multiprocessor::Multiprocessor(const Setup& s, Result& r)
         sources.push_back(sources_of(setup.code[k]));
     const u32 stack = 0x1000;
     constants.put(STACK, &stack, 4);
+    constants.literals = setup.literals;
+    constants.literal_bytes = setup.literal_bytes;
 }
 
 inline void Multiprocessor::run()

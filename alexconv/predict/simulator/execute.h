@@ -5,14 +5,19 @@
 
 // Constant bank 0: block, grid, stack, arguments.
 struct ConstantBank {
+    static constexpr int LITERALS = 2;  // the bank of constants that the compiler placed
     unsigned char bytes[4096] = {};
+    const unsigned char* literals = nullptr;
+    i64 literal_bytes = 0;
 
     void put(int at, const void* from, int size) { memcpy(bytes + at, from, size); }
-    u32 word(i64 at) const
+    u32 word(i64 at, i64 bank) const
     {
+        const unsigned char* from = bank == 0 ? bytes : literals;
+        const i64 size = bank == 0 ? i64(sizeof bytes) : bank == LITERALS ? literal_bytes : 0;
         u32 value = 0;
-        if (at >= 0 && at + 4 <= i64(sizeof bytes))
-            memcpy(&value, bytes + at, 4);
+        if (at >= 0 && at + 4 <= size)
+            memcpy(&value, from + at, 4);
         return value;
     }
 };
@@ -96,7 +101,7 @@ struct Reader {
                     at += warp.row(o.number)[l];
                 if (o.uniform != URZ)
                     at += warp.uniform[o.uniform];
-                to.v[l] = o.bank == 0 ? constants.word(at) : 0;
+                to.v[l] = constants.word(at, o.bank);
             }
             return to.v;
         }

@@ -53,6 +53,8 @@ struct TensorMap {
 struct Setup {
     const Instruction* code;
     i64 length;
+    const unsigned char* literals;  // constant bank 2
+    i64 literal_bytes;
     i64 grid[3], block[3];
     i64 registers, shared_bytes, resident, l1_bytes;
     const i64* blocks;
