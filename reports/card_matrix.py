@@ -9,7 +9,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.predict.gpu import Gpu
 from alexconv.records.store import Record, read
 from alexconv.reports.cards import described
-from alexconv.reports.comparison import MANY, MS, flops
+from alexconv.reports.comparison import MANY
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.shapes import DIRECTIONS, WORKLOADS, Conv
 
@@ -85,7 +85,7 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
                 len(compiled),
                 sum(bool(_local(record)) for record in compiled),
                 f"{sum(record['checked'] == RIGHT for record in checked)} of {len(checked)}",
-                f"{sum(predicted(record, card) is not None for record in compiled)} of {len(compiled)}",
+                f"{sum('ms' in record for record in compiled)} of {len(compiled)}",
                 f"{max(map(_shared, compiled), default=0) / KIB:.0f} of {card.device.shared_per_block / KIB:.0f}",
             )
         )
@@ -99,27 +99,19 @@ def matrix(records: Sequence[Record]) -> Iterator[str]:
     rows: list[tuple[Cell, ...]] = []
     for (rung, layer), of_gpu in by_place(records).items():
         if any(record["status"] in SUITED for record in of_gpu.values()):
-            rows.append((rung, layer, *(_cell(of_gpu.get(card.key), card) for card in cards)))
+            rows.append((rung, layer, *(_cell(of_gpu.get(card.key)) for card in cards)))
     return iter(markdown_table(("rung", "layer", *(card.key for card in cards)), rows))
 
 
-def _cell(record: Record | None, card: Gpu) -> str:
+def _cell(record: Record | None) -> str:
     if record is None:
         return ""
     if record["status"] != "suited":
         return "-" if record["status"] == "unsuited" else str(record["status"])
     wrong = "" if record.get("checked", RIGHT) == RIGHT else ", wrong"
     registers = max(launch["registers"] for launch in record["launches"])
-    ms = predicted(record, card)
-    return f"{registers} / {'-' if ms is None else f'{ms:.3g}'}{wrong}"
-
-
-def predicted(record: Record, card: Gpu) -> float | None:
-    """The predicted milliseconds, unless they are fewer than the card's peak rate allows."""
-    point, ms = record["point"], record.get("ms")
-    rung = ALL_DIRECTIONS.named[point["rung"]]
-    peak = card.peaks["fp16" if rung.tensor_factors or rung.dtype == "float16" else "fp32"]
-    return ms if ms and ms >= flops([point["layer"]], point["N"]) / peak * MS else None
+    predicted = f"{record['ms']:.3g}" if "ms" in record else "-"
+    return f"{registers} / {predicted}{wrong}"
 
 
 def reasons(records: Sequence[Record]) -> Iterator[str]:

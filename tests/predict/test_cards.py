@@ -1,6 +1,7 @@
 """GPUs as data: what each rung does on them, without any."""
 
 import json
+from pathlib import Path
 
 import pytest
 from report_records import record, write
@@ -22,9 +23,21 @@ from alexconv.reports import cards as tables
 from alexconv.shapes import WORKLOADS, Conv
 
 T4 = gpu.load("t4")
+CARDS = Path(__file__).parents[2] / "results" / "predicted" / "cards.jsonl"
 MMA = ("mma-tf32", "mma-scaled", "mma-split", "mma-half")
 NETWORKS = ("alexnet", "alexnet-2012", "vgg16", "resnet50", "convnet-benchmarks", "resnext-regnet")
 SMALL = Conv(C=6, H=9, W=8, M=20, R=3, S=2)
+
+
+def test_no_recorded_prediction_is_below_what_the_peak_rate_allows():
+    predictions = [header for header in read([CARDS]).headers.values() if "ms" in header]
+    assert len(predictions) > 300
+    for header in predictions:
+        point, rung = header["point"], ALL_DIRECTIONS.named[header["point"]["rung"]]
+        half = rung.tensor_factors or rung.dtype == "float16"
+        rate = gpu.load(header["gpu"]).peaks["fp16" if half else "fp32"]
+        flops = 2 * WORKLOADS[point["workload"]].layer(point["layer"]).macs(point["N"])
+        assert header["ms"] >= 1e3 * flops / rate, f"{rung.name} on {header['gpu']}"
 
 
 @pytest.mark.parametrize("name", gpu.names())

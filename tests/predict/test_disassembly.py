@@ -113,6 +113,7 @@ def test_an_unknown_opcode_is_one_line_with_the_rung_and_the_compiler(monkeypatc
     monkeypatch.setattr(nvcc, "compile_cubin", lambda *_: b"")
     monkeypatch.setattr(nvcc, "nvcc_version", lambda: "13.9.1")
     monkeypatch.setattr(cubins, "needs", lambda *_: {name: cubins.Needs(32, 0) for name in bound.entries()})
+    monkeypatch.setattr(cubins, "literals", lambda _: {})
     monkeypatch.setattr(disassembly, "disassembled", lambda _: text)
     says = rf"^igemm by nvcc 13\.9\.1: the model does not know the opcode FROBNICATE.*use nvcc {opcodes.COMPILERS}.*$"
     with pytest.raises(UnknownInstruction, match=says):
@@ -154,14 +155,27 @@ def test_a_gpu_like_another_differs_only_where_its_file_says():
     }
 
 
-def issued(*lines: str, threads: int = 64) -> list[float]:
+def issued(*lines: str, threads: int = 64, literals: bytes = b"") -> list[float]:
     """How often each instruction of a program is issued by one block; a line that ends with a colon is a label."""
     control = 0b000000_111_111_0_0100 << 41
     text = "".join(f"{line}\n" if line.endswith(":") else LINE.format(text=line, control=control) for line in lines)
     kernel = kernels(".text.made_up:\n" + text)["made_up"]
     table, chip = native.table(kernel), gpu.load("h200")
     work = native.Work((1, 1, 1), (threads, 1, 1), 0, 1, 1 << 17, (0,), ())
-    return native.simulate(table, native.registers_of(kernel), work, chip.parameters(1, 0, 0, 1)).issued.tolist()
+    parameters = chip.parameters(1, 0, 0, 1)
+    return native.simulate(table, native.registers_of(kernel), work, parameters, literals).issued.tolist()
+
+
+def test_literals_are_read_from_their_bank():
+    """The upper word of a 64-bit constant in bank 2; past its end are zeros."""
+    counts = issued(
+        *("MOV R0, c[0x2][0x4]", "ISETP.NE.AND P0, PT, R0, 0x7, PT", "@P0 BRA `(.L_wrong)"),
+        *("MOV R0, c[0x2][0x8]", "ISETP.NE.AND P0, PT, R0, RZ, PT", "@P0 BRA `(.L_wrong)", "EXIT"),
+        *(".L_wrong:", "NOP", "EXIT"),
+        threads=32,
+        literals=(7 << 32).to_bytes(8, "little"),
+    )
+    assert counts[6:] == [1, 0, 0]
 
 
 def test_one_lane_at_a_barrier_counts_for_its_warp():
