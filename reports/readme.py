@@ -9,7 +9,7 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.planning.peers import GEMM
 from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
-from alexconv.records.store import read
+from alexconv.records.store import Record, read
 from alexconv.reports import families
 from alexconv.reports.comparison import (
     CONTRACTS,
@@ -61,7 +61,7 @@ def headline(
     )
     what = (
         f"AlexNet's five convolution layers, {MANY} images, {device_name(source.device)}, against cuDNN"
-        f"{f' (best of all plans: on another card, {cards})' if (cards := cards_of(searched)) else ''}. "
+        f"{f' (best of all plans: {cards})' if (cards := cards_of(searched, source)) else ''}. "
         f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
         "on every finite input."
     )
@@ -107,9 +107,9 @@ def notes(
         yield f"**{contract.name}**: {computes(contract)}; largest error {own}, cuDNN's {peers}."
     yield from filter(None, (losses(source, contract) for contract in CLASSES))
     if searched:
-        yield from best_plans(searched)
+        yield from best_plans(searched, source)
     if loaded := frontier.sustained:
-        where = "" if card_of(loaded.device) == card_of(source.device) else ", on another card"
+        where = elsewhere(loaded.device, source)
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
         for words, figures in ways.items():
             ratios = {
@@ -118,18 +118,28 @@ def notes(
             }
             yield f"**{words}**{where}: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
     if strict:
-        same = faster(strict.ratio())
-        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}, on another card."
+        same = f"{faster(strict.ratio())}{elsewhere(strict.device, source)}"
+        yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}."
     yield cuda_cores(source)
     yield machine(frontier, source)
 
 
-def cards_of(searched: Mapping[str, BestOfAll]) -> str:
-    """The cards on which cuDNN's plans were searched."""
-    return " or ".join(dict.fromkeys(searched[contract.name].card for contract in CLASSES if contract.name in searched))
+def elsewhere(device: Record, source: Source) -> str:
+    """The words for a figure of another card than the table's; empty for one of the same card."""
+    return "" if card_of(device) == card_of(source.device) else ", on another card"
 
 
-def best_plans(searched: Mapping[str, BestOfAll]) -> Iterator[str]:
+def cards_of(searched: Mapping[str, BestOfAll], source: Source) -> str:
+    """The cards on which cuDNN's plans were searched, beside the table's."""
+    devices = [searched[contract.name].device for contract in CLASSES if contract.name in searched]
+    names = (
+        f"{elsewhere(device, source).removeprefix(', ') or 'on the same card'}, {device_name(device)}"
+        for device in devices
+    )
+    return " or ".join(dict.fromkeys(names))
+
+
+def best_plans(searched: Mapping[str, BestOfAll], source: Source) -> Iterator[str]:
     """What the column of the best plans compares with, and the layers on which these are faster."""
     classes = [(contract.name, searched[contract.name]) for contract in CLASSES if contract.name in searched]
     slower = [
@@ -140,8 +150,8 @@ def best_plans(searched: Mapping[str, BestOfAll]) -> Iterator[str]:
     ]
     but = f"; {', '.join(slower)}" if slower else ""
     yield (
-        "**Best of all plans**: over cuDNN's engines and their knobs, [searched](docs/peers.md) for each layer, on "
-        f"another card, {cards_of(searched)}{but}. The other columns: over what cuDNN's benchmark picks, in its faster "
+        "**Best of all plans**: over cuDNN's engines and their knobs, [searched](docs/peers.md) for each layer, "
+        f"{cards_of(searched, source)}{but}. The other columns: over what cuDNN's benchmark picks, in its faster "
         "layout."
     )
 

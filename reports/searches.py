@@ -8,7 +8,6 @@ from operator import attrgetter
 from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.records.labels import device_name
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.alexnet import WORKLOAD
@@ -81,7 +80,7 @@ def searched_ms(beside: Peers, precision: str, strict: bool) -> float | None:
 class BestOfAll:
     """AlexNet's layers with many images beside the fastest plans of cuDNN that searches found, on one card."""
 
-    card: str
+    device: Record
     pairs: dict[int, tuple[float, float]]  # ms by layer: ours, cuDNN's
 
     def times(self, layers: Sequence[int] = LAYERS) -> tuple[float, float]:
@@ -112,7 +111,7 @@ def best_of_all(files: Sequence[Path], *, strict: bool = False) -> dict[str, Bes
                 and (ours := fastest_ms(beside, contract)) is not None
             }
             if pairs.keys() >= set(LAYERS) and any(contract.name in beside.ours for beside in layers.values()):
-                classes[contract.name] = BestOfAll(device_name(records.headers[device]), pairs)
+                classes[contract.name] = BestOfAll(records.headers[device], pairs)
     return classes
 
 

@@ -1,12 +1,13 @@
 """The tables of cuDNN's plans, from made-up records."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from report_records import record, write
 
 from alexconv.records.store import Record
-from alexconv.reports import searches
+from alexconv.reports import readme, searches
 from alexconv.reports.comparison import LAYERS
 from alexconv.reports.frontier import NOT_MEASURED
 
@@ -85,3 +86,11 @@ def test_plans_without_transforms_are_a_comparison_of_their_own(tmp_path: Path):
     file = write(tmp_path / "r.jsonl", records)
     both = [searches.best_of_all([file], strict=strict)["fp32"].ratio() for strict in (False, True)]
     assert both == [2.0, 4.0]
+
+
+def test_the_readme_says_which_figures_are_of_another_card():
+    one, other = ({"name": "NVIDIA H200", "uuid": f"GPU-{name}-1"} for name in "ab")
+    source = SimpleNamespace(device=one)
+    assert [readme.elsewhere(device, source) for device in (one, other)] == ["", ", on another card"]
+    searched = {name: searches.BestOfAll(device, {}) for name, device in {"fp32": other, "tf32": one}.items()}
+    assert readme.cards_of(searched, source) == "on another card, NVIDIA H200 or on the same card, NVIDIA H200"

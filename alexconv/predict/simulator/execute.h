@@ -3,7 +3,7 @@
 #pragma once
 #include "machine.h"
 
-// Constant bank 0: block, grid, stack, arguments.
+// Constant banks: 0 with block, grid, stack and arguments, 2 with literals; others are zeros.
 struct ConstantBank {
     static constexpr int LITERALS = 2;  // the bank of constants that the compiler placed
     unsigned char bytes[4096] = {};
