@@ -343,10 +343,10 @@ memory_bound() {  # depthwise layers, first and last layers; the card's copy rat
         --rungs direct-few-filters,wgmma-floats,wgmma-scaled "${timed[@]}"
 }
 
-choices() {  # what conv2d chooses for random layers, beside the likeliest rungs and beside cuDNN
-    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 5 --seconds 105 --out
+choices() {  # what conv2d chooses for random layers, beside the likeliest rungs and beside cuDNN; seeds not yet used
+    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 8 --seconds 105 --out
     whole "outside/$name" "choices and cuDNN: not finished" "$here/scripts/measure/choices.py" --cudnn --layers 90 \
-        --seed 23 --seconds 60 --out
+        --seed 25 --seconds 60 --out
 }
 
 dynamic() {  # builds for every shape beside builds for one, and first calls
