@@ -473,10 +473,12 @@ counted() {  # with references of large batches on the CPU: counters are not tim
     beside references counters lenet_counters
 }
 
-networks() {  # layers with padding and strides
-    stage "networks/$name" --workload resnet50 --layers 3,7,12,15,17,23 --N 1,32,128 --peers torch --no-baseline \
-        --seconds 0.03 --rungs "mma-split,mma-scaled,mma-half,wgmma-split,wgmma-split-resident,wgmma-winograd,\
-wgmma-scaled,wgmma-window-scaled,wgmma-half,wgmma-half-blocked"
+networks() {  # layers with padding and strides: the two likeliest rungs of each class and layout, and cuDNN
+    local of
+    for of in "resnet50 1,32,128" "alexnet 1,32,128" "vgg16 1,32,128" "convnet-benchmarks 32"; do
+        stage "networks/$name" --workload "${of% *}" --N "${of#* }" --rungs auto:2 --precision fp32,tf32,fp16 \
+            --peers torch --no-baseline --seconds 0.02
+    done
 }
 
 library_calls() {  # host time and first calls of Conv2d, conv2d and torch
