@@ -475,7 +475,7 @@ counted() {  # with references of large batches on the CPU: counters are not tim
 
 networks() {  # layers with padding and strides: the two likeliest rungs of each class and layout, and cuDNN
     local of
-    for of in "resnet50 1,32,128" "alexnet 1,32,128" "vgg16 1,32,128" "convnet-benchmarks 32"; do
+    for of in "resnet50 1,32,128" "alexnet 1,32,128" "vgg16 1,32,128"; do
         stage "networks/$name" --workload "${of% *}" --N "${of#* }" --rungs auto:2 --precision fp32,tf32,fp16 \
             --peers torch --no-baseline --seconds 0.02
     done
