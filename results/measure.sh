@@ -9,8 +9,8 @@
 #   part-4   4 files, 7 min  the frontier with cuDNN
 #   part-5   8 files, 10 min the LeNet-style studies
 #   part-6   7 files, 5 min  gradients and cuDNN's
-#   part-7   3 files, 7 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls
-#   part-8   4 files, 6 min  the same in fp16; layers of networks, builds for every shape
+#   part-7   5 files, 8 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls, builds for every shape
+#   part-8   2 files, 8 min  the same in fp16; layers of networks
 #   part-9   1 file,  7 min  whole networks: torchvision's AlexNet
 #   part-10  2 files, 6 min  the other AlexNets
 #   part-11  1 file,  8 min  torch.compile's
@@ -19,8 +19,8 @@
 #   part-14  4 files, 10 min patched networks; choices for random layers; kernels on a time axis
 #   part-15  6 files, 8 min  training steps, networks that train
 #
-# All of them are the default.  The minutes of all but parts 7, 8 and 15, which are estimates, are of five H200s whose
-# hosts had 16 cores for each card (results/README.md); on another host four of the first six took two thirds as long.
+# All of them are the default.  The minutes are of nine H200s whose hosts had 16 cores for each card
+# (results/README.md); on another host four of the first six took two thirds as long.
 # No card has had all in one go yet.  Each stage prints its time.
 # For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
@@ -45,8 +45,8 @@ declare -A parts=(
     [part-4]="frontier"
     [part-5]="lenet tune"
     [part-6]="gradients"
-    [part-7]="library_calls library_fp32 library_tf32"
-    [part-8]="library_fp16 networks dynamic"
+    [part-7]="library_calls library_fp32 library_tf32 dynamic"
+    [part-8]="library_fp16 networks"
     [part-9]="whole_torchvision"
     [part-10]="whole_others"
     [part-11]="whole_compiled"
@@ -475,7 +475,7 @@ counted() {  # with references of large batches on the CPU: counters are not tim
 
 networks() {  # layers with padding and strides: the two likeliest rungs of each class and layout, and cuDNN
     local of
-    for of in "resnet50 1,32,128" "alexnet 1,32,128" "vgg16 1,32,128"; do
+    for of in "resnet50 1,32,128" "alexnet 1,32,128"; do
         stage "networks/$name" --workload "${of% *}" --N "${of#* }" --rungs auto:2 --precision fp32,tf32,fp16 \
             --peers torch --no-baseline --seconds 0.02
     done

@@ -92,10 +92,10 @@ def test_a_file_whose_command_failed_or_was_killed_is_remade(tmp_path):
 def test_a_part_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
     done = measure("gpu", str(tmp_path / "out"), stages="part-7", python=recorder(tmp_path))
     assert done.returncode == 0, done.stderr
-    files = sorted(path.name for path in (tmp_path / "out" / "library").iterdir())
+    files = sorted(path.name for path in (tmp_path / "out" / "library").glob("*.jsonl"))
     assert files == ["gpu-calls.jsonl", "gpu-fp32.jsonl", "gpu-tf32.jsonl"]
     stages = re.findall(r"^(\w+): \d+ s$", done.stdout, re.MULTILINE)
-    assert stages == [f"library_{part}" for part in ("calls", "fp32", "tf32")]
+    assert stages == ["library_calls", "library_fp32", "library_tf32", "dynamic"]
 
 
 def test_the_short_form_makes_the_files_of_another_card_in_a_folder_of_its_own(tmp_path):
