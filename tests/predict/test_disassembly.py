@@ -209,9 +209,11 @@ def test_a_ballot_is_in_every_lane():
         ("FMNMX.NAN R3, R2, R1, !PT", "0x7fffffff"),
         ("FMNMX R3, R2, R1, !PT", "0x3f800000"),
         ("FMNMX R3, R1, R2, PT", "0x3f800000"),
+        ("FSEL R3, |R0|, R1, PT", "0x40000000"),
+        ("FSEL R3, R0, -R1, !PT", "0xbf800000"),
     ],
 )
-def test_the_larger_or_smaller_of_two_floats_is_computed(chosen, bits):
+def test_one_of_two_floats_is_chosen(chosen, bits):
     counts = issued(
         *("MOV R0, 0xc0000000", "MOV R1, 0x3f800000", "MOV R2, 0x7fffffff", chosen),  # -2, 1 and NaN
         *(f"ISETP.NE.U32.AND P0, PT, R3, {bits}, PT", "@P0 BRA `(.L_wrong)", "EXIT", ".L_wrong:", "NOP", "EXIT"),

@@ -469,8 +469,12 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
             r[l] = permuted(a[l], selector[l], b[l]);
         return out.write(o[0], r);
     }
-    case OP_SEL: {
-        const u32 *a = in.read(o[1], t0), *b = in.read(o[2], t1), *chosen = in.read(o[3], t2);
+    case OP_SEL:
+    case OP_FLOAT_SELECT: {
+        const bool floats = i.op == OP_FLOAT_SELECT;
+        const u32* a = floats ? in.read_float(o[1], t0) : in.read(o[1], t0);
+        const u32* b = floats ? in.read_float(o[2], t1) : in.read(o[2], t1);
+        const u32* chosen = in.read(o[3], t2);
         for (int l = 0; l < N; l++)
             r[l] = chosen[l] ? a[l] : b[l];
         return out.write(o[0], r);
