@@ -108,8 +108,11 @@ def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:
     figure.savefig(buffer, format="svg", metadata=metadata)
     text = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
-    text = re.sub(r' id="([^"]+)"', lambda match: f' id="{key}-{match[1]}"' if match[1] in used else "", text)
-    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", text)
+    ids = [name for name in re.findall(r' id="([^"]+)"', text) if name in used]
+    # By number: matplotlib's own names of clip paths depend on addresses, and differ from run to run.
+    names = {name: f"{key}-{number}" for number, name in enumerate(ids, 1)}
+    text = re.sub(r' id="([^"]+)"', lambda match: f' id="{names[match[1]]}"' if match[1] in used else "", text)
+    text = re.sub(r'(url\(#|href="#)([^")]+)', lambda match: match[1] + names[match[2]], text)
     text = COORDINATES.sub(rounded, text)
     text = re.sub(r"\n *(?=[A-Zz\"])", " ", text)  # a step of a path to a line, or an attribute
     text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text).replace(f"'{FONT}'", FONTS)
