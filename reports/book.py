@@ -51,7 +51,7 @@ PLAIN = {  # counters in plain words
     "dram_throughput": "memory busy",
     "fma_pipe": "multipliers busy",
     "tensor_pipe": "tensor cores busy",
-    "issue_slots": "cycles that issue an instruction",
+    "issue_slots": "issue slots used",
     "active_lanes": "active threads per warp, of 32",
     "registers": "registers per thread",
     "achieved_occupancy": "resident warps, of the maximum",

@@ -138,9 +138,8 @@ def register(_: Rates) -> Figure:
         for step in range(5):
             place = x + 5 + 8 * step
             if colour == ROSE:
-                arrow(axes, (place - 1.2, 26.7), (place - 1.2, 15.3), color=ROSE)
-                arrow(axes, (place + 1.2, 15.3), (place + 1.2, 26.7), color=ROSE)
-    write(axes, 24, 21, "load and store y for every product", ha="center", color=WINE, backgroundcolor="white")
+                arrow(axes, (place, 15.3), (place, 26.7), color=ROSE)
+    write(axes, 24, 21, "store y for every product", ha="center", color=WINE, backgroundcolor="white")
     box(axes, 60, 10.2, 12, 3, "sum", TEAL, color="white", fontsize=7)
     arrow(axes, (92, 15.3), (92, 26.7), color=GREEN)
     write(axes, 75, 21, "store y once, at the end", ha="center", color=GREEN)
