@@ -228,6 +228,11 @@ class Rung:
         return self.tensor_factors == "fp16" and self.products != 1
 
     @property
+    def numbers_pixels(self) -> bool:
+        """Whether it numbers the pixels of all images of a launch with 32-bit integers, as TMA's coordinates are."""
+        return self.exact_capability
+
+    @property
     def path(self) -> Path:
         """The rung's ``.cu`` file."""
         return FOLDER / self.file
