@@ -133,10 +133,9 @@ class Launch:
     converts: bool = False  # writes the input's terms: not launched where the layer before has stored them
 
 
-def beyond_integers(conv: Conv) -> str | None:
-    """Why kernels, which number an image's values with 32-bit integers, cannot compute a layer, or None."""
-    values = max(prod(conv.x_shape(1)), conv.M * conv.E * conv.F)
-    return f"an image of {values} values exceeds {MOST_INTEGER}" if values > MOST_INTEGER else None
+def beyond_integers(subject: str, values: int) -> str | None:
+    """Why kernels, which number an array's values with 32-bit integers, cannot compute a layer, or None."""
+    return f"{subject} of {values} values exceeds {MOST_INTEGER}" if values > MOST_INTEGER else None
 
 
 def refusing_features(
@@ -148,7 +147,10 @@ def refusing_features(
         if p.conv.direction != direction:
             return f"computes {direction}, not {p.conv.direction}"
         beyond = [name for name in p.conv.features if name not in takes]
-        return f"takes no {', no '.join(beyond)}" if beyond else beyond_integers(p.conv) or refuses(p)
+        if beyond:
+            return f"takes no {', no '.join(beyond)}"
+        values = max(prod(p.conv.x_shape(1)), p.conv.M * p.conv.E * p.conv.F)
+        return beyond_integers("an image", values) or refuses(p)
 
     return reason
 
