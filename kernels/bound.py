@@ -127,8 +127,11 @@ class BoundRung:
         """Images of a launch at most, of a rung that numbers their pixels with 32-bit integers."""
         if not self.rung.numbers_pixels:
             return None
-        conv = self.problem(1).conv
-        positions = max(prod(conv.padded), conv.E * conv.F)  # a plane's padding is numbered, too
+        one, two = self.problem(1), self.problem(2)
+        extents = [extent for each in self.rung.maps for extent in zip(each.dims(one), each.dims(two), strict=True)]
+        # A plane's padding is numbered, too; rows of a tensor map are those of all products of a layer with groups.
+        planes = prod(one.conv.padded), one.conv.E * one.conv.F
+        positions = max(*planes, *(of_two - of_one for of_one, of_two in extents))
         most = MOST_INTEGER // (-(-positions // MOST_OF_TILE) * MOST_OF_TILE)
         return most if most < ALIGNED_IMAGES else most // ALIGNED_IMAGES * ALIGNED_IMAGES
 

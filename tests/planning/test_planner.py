@@ -98,3 +98,9 @@ def test_a_sum_over_more_pixels_than_a_kernel_numbers_is_refused():
     with pytest.raises(DoesNotFit, match=f"wgrad of {MANY} images is one launch, which takes [0-9]+ at most"):
         plan(bound, MANY, 1 << 40)
     assert plan(bound, MANY // 2, 1 << 40).images_per_piece == MANY // 2
+
+
+def test_rows_of_a_tensor_map_are_those_of_all_groups():
+    rung, conv = RUNGS["wgmma-window-half"], Conv(C=128, H=64, W=64, M=128, R=3, S=3, groups=2)
+    most = BoundRung(rung, conv, rung.resolve(conv, {})).most_images
+    assert most and 2 * most * conv.H * conv.W < 2**31 < 3 * most * conv.H * conv.W
