@@ -1,7 +1,7 @@
 """A rung bound to a shape, constants and a device: its launches, arrays, arguments and macros.
 
 N is the *batch*.  The planner cuts it into *pieces*, computed one after the other in the same memory.  Launches take a
-*micro-batch* of a piece: all of it, unless MICRO_BATCH is smaller.  A kernel's N is its micro-batch.
+*micro-batch* of a piece: all of it, unless MICRO_BATCH or ``most_images`` is smaller.  A kernel's N is its micro-batch.
 """
 
 from collections.abc import Callable, Mapping
