@@ -1,7 +1,7 @@
 """A rung bound to a shape, constants and a device: its launches, arrays, arguments and macros.
 
 N is the *batch*.  The planner cuts it into *pieces*, computed one after the other in the same memory.  Launches take a
-*micro-batch* of a piece: all of it, unless MICRO_BATCH is smaller.  A kernel's N is its micro-batch.
+*micro-batch* of a piece: all of it, unless MICRO_BATCH or ``most_images`` is smaller.  A kernel's N is its micro-batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from alexconv.kernels.rung import (
     BIAS,
     MAX_BLOCK,
     MICRO_BATCH,
+    MOST_INTEGER,
     RESIDUAL,
     Array,
     Dims,
@@ -31,6 +32,8 @@ from alexconv.shapes import Conv, Direction
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
 MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
+# Most images of a launch are a multiple that keeps the next one's arrays aligned; positions are counted in whole tiles.
+ALIGNED_IMAGES, MOST_OF_TILE = 32, 512
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,20 @@ class BoundRung:
 
     def micro_batch(self, images: int) -> int:
         """Images that a sequence of launches takes; the sequence repeats for the rest."""
-        return min(images, self.constants.get(MICRO_BATCH) or images)
+        return min(images, self.constants.get(MICRO_BATCH) or images, self.most_images or images)
+
+    @cached_property
+    def most_images(self) -> int | None:
+        """Images of a launch at most, of a rung that numbers their pixels with 32-bit integers."""
+        if not self.rung.numbers_pixels:
+            return None
+        one, two = self.problem(1), self.problem(2)
+        extents = [extent for each in self.rung.maps for extent in zip(each.dims(one), each.dims(two), strict=True)]
+        # A plane's padding is numbered, too; rows of a tensor map are those of all products of a layer with groups.
+        planes = prod(one.conv.padded), one.conv.E * one.conv.F
+        positions = max(*planes, *(of_two - of_one for of_one, of_two in extents))
+        most = MOST_INTEGER // (-(-positions // MOST_OF_TILE) * MOST_OF_TILE)
+        return most if most < ALIGNED_IMAGES else most // ALIGNED_IMAGES * ALIGNED_IMAGES
 
     def micro_batches(self, images: int) -> list[tuple[int, int]]:
         """First image and size of each micro-batch of these images."""

@@ -1,11 +1,10 @@
 """Limits of blocks and constant memory that all rungs share, and the refusals that follow from them."""
 
 from collections.abc import Callable
-from math import ceil, prod
+from math import ceil
 
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import MAX_BLOCK, Dims
-from alexconv.shapes import Conv
 
 Block = Callable[[Problem], Dims]
 SharedBytes = Callable[[Problem], int]
@@ -16,7 +15,6 @@ PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every 
 WARP = 32  # threads
 # Compute capabilities: tensor cores of fp16; those of tf32; wgmma and TMA.
 TURING, AMPERE, HOPPER = (7, 5), (8, 0), (9, 0)
-MOST_INTEGER = 2**31 - 1  # of 32 bits
 MAX_CONSTANT = 64 * 1024  # bytes of constant memory, on every CUDA GPU
 
 
@@ -30,12 +28,6 @@ def beyond_shared(device: Device, subject: str, needed: int) -> str | None:
     if needed <= device.shared_per_block:
         return None
     return f"{subject} {needed} bytes of shared memory, of which the {device.name} has {device.shared_per_block}"
-
-
-def beyond_integers(conv: Conv) -> str | None:
-    """Why a kernel that numbers an image's values with 32-bit integers cannot compute a layer, or None."""
-    values = max(prod(conv.x_shape(1)), conv.M * conv.E * conv.F)
-    return f"an image of {values} values exceeds {MOST_INTEGER}" if values > MOST_INTEGER else None
 
 
 def no_bytes(p: Problem) -> int:

@@ -32,6 +32,7 @@ STUDY_LAYOUT = "nchw"
 
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
+MOST_INTEGER = 2**31 - 1  # of 32 bits
 BATCH = "N"  # the argument of a launch that is not an array
 # An exception to the guarantee of its class, of a rung whose operands are rounded to tf32.
 TF32_OPERANDS = (
@@ -132,16 +133,24 @@ class Launch:
     converts: bool = False  # writes the input's terms: not launched where the layer before has stored them
 
 
+def beyond_integers(subject: str, values: int) -> str | None:
+    """Why kernels, which number an array's values with 32-bit integers, cannot compute a layer, or None."""
+    return f"{subject} of {values} values exceeds {MOST_INTEGER}" if values > MOST_INTEGER else None
+
+
 def refusing_features(
     direction: str, takes: Container[str], refuses: Callable[[Problem], str | None]
 ) -> Callable[[Problem], str | None]:
-    """Refuses other directions, layers with features that a rung does not take, and what ``refuses`` refuses."""
+    """Refuses other directions, features that a rung does not take, images beyond 32-bit integers, and the rest."""
 
     def reason(p: Problem) -> str | None:
         if p.conv.direction != direction:
             return f"computes {direction}, not {p.conv.direction}"
         beyond = [name for name in p.conv.features if name not in takes]
-        return f"takes no {', no '.join(beyond)}" if beyond else refuses(p)
+        if beyond:
+            return f"takes no {', no '.join(beyond)}"
+        values = max(prod(p.conv.x_shape(1)), p.conv.M * p.conv.E * p.conv.F)
+        return beyond_integers("an image", values) or refuses(p)
 
     return reason
 
@@ -219,6 +228,11 @@ class Rung:
     def splits_floats(self) -> bool:
         """Whether it multiplies floats as hi and lo fp16 terms, which are too coarse for faint pixels."""
         return self.tensor_factors == "fp16" and self.products != 1
+
+    @property
+    def numbers_pixels(self) -> bool:
+        """Whether it numbers the pixels of all images of a launch with 32-bit integers, as TMA's coordinates are."""
+        return self.exact_capability
 
     @property
     def path(self) -> Path:

@@ -84,6 +84,8 @@ def whole(bound: BoundRung, N: int, budget: int, at_least: int) -> Plan:
     """The batch as one piece; raises DoesNotFit."""
     if min(at_least, N) > 1:
         raise DoesNotFit(f"{bound.conv.direction} sums over the batch, which a transfer in pieces would cut")
+    if bound.most_images is not None and bound.most_images < N:
+        raise DoesNotFit(f"{bound.conv.direction} of {N} images is one launch, which takes {bound.most_images} at most")
     if (needed := bound.device_bytes(N)) > budget:
         raise DoesNotFit(
             f"{bound.conv.direction} of {N} images needs {needed / MEBIBYTE:.1f} MiB of device memory in one piece, "

@@ -13,7 +13,7 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, unsigned arriva
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the async proxy, through which the TMA signals.
+// Makes initialised barriers visible to the cluster and to the async proxy, through which the TMA signals.
 __device__ __forceinline__ void mbarrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -1,4 +1,4 @@
-// wgmma of fp16 as in wgmma.cuh, of 32 and of 160 filters: for layers whose filters leave a third or more of the usual
+// wgmma of fp16 as in wgmma.cuh, of 32 and of 160 filters: for layers whose filters leave a sixth or more of the usual
 // tiles empty.
 //
 // Nothing here but the operand lists.

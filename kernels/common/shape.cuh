@@ -10,7 +10,7 @@
 #pragma once
 #include "dynamic_shape.cuh"
 
-NUMBER(C, CONV_C); NUMBER(H, CONV_H); NUMBER(W, CONV_W);    // input plane, zero padding included
+NUMBER(C, CONV_C); NUMBER(H, CONV_H); NUMBER(W, CONV_W);    // input plane, padding in memory included
 NUMBER(M, CONV_M); DIVISOR(R, CONV_R); DIVISOR(S, CONV_S);  // filters
 NUMBER(U, CONV_U);                                          // stride
 NUMBER(E, CONV_E); DIVISOR(F, CONV_F);                      // output plane

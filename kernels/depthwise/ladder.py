@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_integers, beyond_shared, round_up
+from alexconv.kernels.geometry import FLOAT, HALF, WARP, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import MAX_BLOCK, Constant, Dims, Launch, Rung
 from alexconv.kernels.times import CLOCK, TILE, Time, values
@@ -160,7 +160,7 @@ def refuses_layer(p: Problem) -> str | None:
         return f"{p.conv.C // p.conv.groups} channels in a group, a depthwise layer has 1"
     if p.conv.R * p.conv.S > MOST_TAPS:
         return f"{p.conv.R * p.conv.S} taps of a filter exceed {MOST_TAPS}"
-    return beyond_integers(p.conv)
+    return None
 
 
 def refuses_sums(p: Problem, neighbours: int) -> str | None:

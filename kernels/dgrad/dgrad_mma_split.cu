@@ -4,13 +4,12 @@
 // Read next: turned_filters.cuh, then mma/mma_split.cu.
 // Run: alexconv run --rungs dgrad-mma-split --layers 2
 //
-// Parent: dgrad-direct, whose products are one by one on CUDA cores.  The forward kernel splits operands into hi and lo fp16 terms: fp32's
-// accuracy from tensor cores, in NCHW.
-// At stride 1 the gradient of the input is itself a convolution: of dy, padded by what a filter reaches beyond the layer's
-// own padding, with each filter rotated and channels in place of filters.  So all that the forward kernel does for the
-// forward pass it does here.
+// Parent: dgrad-direct, whose products are one by one on CUDA cores.  The forward kernel splits operands into hi and lo
+// fp16 terms: fp32's accuracy from tensor cores, in NCHW. At stride 1 the gradient of the input is itself a
+// convolution: of dy, padded by what a filter reaches beyond the layer's own padding, with each filter rotated and
+// channels in place of filters.  So all that the forward kernel does for the forward pass it does here.
 //
-// The kernels are those of the forward rung, compiled for the turned layer, on dy in place of x and dx in place of y; those
-// that prepare filters read them turned.
+// The kernels are those of the forward rung, compiled for the turned layer, on dy in place of x and dx in place of y;
+// those that prepare filters read them turned.
 #include "turned_filters.cuh"
 #include "../mma/mma_split.cu"

@@ -9,8 +9,8 @@
 // and every product is one that is needed.  The price is an atomic addition for each tap, in an order that varies from
 // run to run, and with it the last bits of dx.  The filters are summed first, in a register.
 //
-// clear: a thread zeroes one value, or makes it NaN where an infinite tap lies on it beyond the plane of dy.  dgrad_scatter: a thread adds the products of all filters, at one output pixel and
-// one channel, for each tap.
+// clear: a thread zeroes a value, or makes it NaN where an infinite tap lies on it beyond the plane of dy.
+// dgrad_scatter: a thread adds the products of all filters, at one output pixel and one channel, for each tap.
 #include "../common/padding.cuh"
 
 constexpr int THREADS = 256;

@@ -5,13 +5,13 @@
 // Read next: turned_filters.cuh, then wgmma/wgmma_half_whole.cu.
 // Run: alexconv run --rungs dgrad-wgmma-half-whole --layers 3
 //
-// Parent: dgrad-direct, whose products are one by one on CUDA cores, in fp32.  The forward kernel has fp16 operands, channels
-// innermost, pixels gathered by TMA, and split-K slices where the tiles are few: for medium batches.
-// At stride 1 the gradient of the input is itself a convolution: of dy, padded by what a filter reaches beyond the layer's
+// Parent: dgrad-direct, whose products are one by one on CUDA cores, in fp32.  The forward kernel has fp16 operands,
+// channels innermost, pixels gathered by TMA, and split-K slices where the tiles are few: for medium batches.  At
+// stride 1 the gradient of the input is itself a convolution: of dy, padded by what a filter reaches beyond the layer's
 // own padding, with each filter rotated and channels in place of filters.  So all that the forward kernel does for the
 // forward pass it does here.
 //
-// The kernels are those of the forward rung, compiled for the turned layer, on dy in place of x and dx in place of y; those
-// that prepare filters read them turned.
+// The kernels are those of the forward rung, compiled for the turned layer, on dy in place of x and dx in place of y;
+// those that prepare filters read them turned.
 #include "turned_filters.cuh"
 #include "../wgmma/wgmma_half_whole.cu"

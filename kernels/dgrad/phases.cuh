@@ -1,7 +1,7 @@
 // dgrad with a stride by a forward rung's kernels: the phases of the stride as channels of one convolution of dy.
 //
-// Gives: phase_tap (TURNED_TAP of common/filter_tap.cuh), interleave; common/padding.cuh.  The kernels are compiled for that convolution: its C are the
-// filters of dgrad's layer, its M the layer's channels, phase by phase; the layer's own numbers are LAYER_C, ....
+// Gives: phase_tap (TURNED_TAP of common/filter_tap.cuh), interleave_phases.  The kernels are compiled for that
+// convolution: its C are the layer's filters, its M the layer's channels, phase by phase; the layer has LAYER_C, ....
 //
 // The rows of x that a stride of U takes apart by their number modulo U, in the padded plane, have taps apart, too:
 // those of phase a meet the taps a, a + U, ..., of which there are R = ceil(LAYER_R / U), and no others.  So the

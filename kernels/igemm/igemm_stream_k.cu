@@ -33,7 +33,7 @@ constexpr int TILE_FLOATS = ROWS * COLUMNS;  // partial sums that a unit leaves 
 struct StreamK {
     int whole;      // tiles in full waves of SLOTS blocks
     int remaining;  // tiles after these
-    int units;      // work units of their K tiles; each has LEAST_K_TILES or more, and at most a tile's
+    int units;      // work units of their K tiles; each has a tile's at most, LEAST_K_TILES or a tile's at least
 
     __device__ __forceinline__ explicit StreamK(long long N)
         : whole(batch_tiles(N) / SLOTS * SLOTS),

@@ -24,6 +24,7 @@ CHUNK = 8  # channels of the widest copy
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS = 16
 MOST_ACCUMULATORS = 128  # registers of a thread
+MOST_ROW = 2**15 - 1  # where a window begins; its column has 16 bits too, and shared memory whole rows (mma_pairs.cuh)
 MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory for operands
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
@@ -235,6 +236,8 @@ class Tile:
             return f"clusters need compute capability {'.'.join(map(str, HOPPER))}"
         if p["CLUSTER"] not in (1, self.split_blocks(p)):
             return f"a cluster of {p['CLUSTER']} blocks, and a tile has {self.split_blocks(p)}"
+        if self.scaled and (row := (p.conv.E - 1) * p.conv.U) > MOST_ROW:
+            return f"a window begins at row {row}: takes {MOST_ROW} at most"
         return beyond_shared(p.device, "a block needs", self.block_bytes(p))
 
     def busy(self, value: int, p: Problem) -> float:

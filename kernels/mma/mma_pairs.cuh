@@ -362,7 +362,7 @@ struct Scaled {
     __device__ __forceinline__ void compute_in_full_range(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice,
                                                           const float* x) const  // [GROUP_C][H][W]
     {
-        // The windows' offsets in a channel; with padding, row and column, 16 bits each.
+        // Offsets of windows in a channel; with padding, row and column, 16 bits each: the ladder refuses more rows.
         int windows[THREAD_VECTORS][VECTOR];
 #pragma unroll
         for (int i = 0; i < THREAD_VECTORS; ++i) {

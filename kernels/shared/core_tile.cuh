@@ -2,7 +2,7 @@
 // halo around it from global memory.
 //
 // Gives: CORE; convolve_core; tile.cuh and MAYBE_RESTRICT.
-// Needs: TILE, RESTRICT and UNROLL, constants of the rung.
+// Needs: TILE, RESTRICT and UNROLL, here the unroll factor of the loop over the channels; constants of the rung.
 //
 // The core is the block's own part of the plane: CORE x CORE inputs, in the middle of those that the block needs, so
 // that the cores of neighbouring blocks touch.  What one block reads as halo another block reads as core, at about the

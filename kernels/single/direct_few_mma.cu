@@ -6,8 +6,8 @@
 // Run: alexconv run --rungs direct-few-mma --workload vgg16 --layers 1
 //
 // Parent: direct-few-half, which multiplies on CUDA cores: 27 products of an output take longer than writing it.  A
-// tensor core takes 16 values of K at a time; for few channels these are of several taps.  A pixel in the window has an
-// even number of channels, the last ones zeros, so that pairs of neighbours in K are words in shared memory.
+// tensor core takes 16 values of K at a time; for few channels these are of several taps.  A pixel in the window has
+// two, four or eight channels, the last ones zeros, so that pairs of neighbours in K are words in shared memory.
 //
 // A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a warp one row of them, 16
 // columns after the other.

@@ -19,8 +19,8 @@ constexpr int FEW_THREADS = TILE_ROWS * LANES, FEW_RESIDENT = 512 / FEW_THREADS;
 constexpr int TILES_DOWN = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int WINDOW_ROWS = (TILE_ROWS - 1) * U + PATCH_ROWS, WINDOW_COLUMNS = (TILE_COLUMNS - 1) * V + PATCH_COLUMNS;
 constexpr int WINDOW = C * WINDOW_ROWS * WINDOW_COLUMNS, OUTPUTS = VECTOR * HALVES;  // of a thread along each axis
-// Floats from a tap's filters to the next tap's, so that a filter's taps, which neighbouring lanes write, lie in
-// different banks.
+// Floats from a tap's filters to the next tap's, so that a filter's taps, which neighbouring lanes write, lie in eight
+// banks, not all in one.
 constexpr int PITCH = TILE_FILTERS + VECTOR;
 constexpr int FEW_BYTES = (TAPS * PITCH + WINDOW) * sizeof(float);
 

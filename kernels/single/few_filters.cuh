@@ -1,6 +1,6 @@
 // Convolution with few filters, as in a last layer: every input times all taps first, then sums of taps (kn2row).
 //
-// Gives: FILTERS_THREADS, FILTERS_BYTES; FewFilters: convolve, store.
+// Gives: FILTERS_THREADS; FewFilters: BYTES, of shared memory; convolve.
 //
 // With few filters an output tile of tensor cores is mostly empty.  But the products of a pixel with all taps of all
 // filters are R S M columns, over which an input is loaded once: P[pixel][tap, filter] = x[pixel][C] w[C][tap, filter].

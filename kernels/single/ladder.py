@@ -12,7 +12,6 @@ from alexconv.kernels.geometry import (
     FLOAT,
     HALF,
     TURING,
-    beyond_integers,
     beyond_shared,
     outside_block,
     round_up,
@@ -138,7 +137,7 @@ def refuses_unpacked(p: Problem) -> str | None:
         return f"{p.conv.C} channels exceed {MOST_PACKED}"
     if packed_steps(p) > MOST_STEPS:
         return f"{p.conv.R * p.conv.S} taps of {packed_channels(p)} channels exceed {MOST_STEPS * MMA_K}"
-    return beyond_integers(p.conv) or beyond_shared(p.device, "filters and window need", packed_bytes(p))
+    return beyond_shared(p.device, "filters and window need", packed_bytes(p))
 
 
 def packed_busy(p: Problem) -> float:
@@ -317,7 +316,7 @@ def refuses_wide_groups(p: Problem, size: int) -> str | None:
         return f"{p['BLOCK_GROUPS'] * of_group} channels of a block are no multiple of {COPY_BYTES // size}"
     if (words := lane_words(p, size)) > MOST_LANE_WORDS:
         return f"{words} words of filters in registers exceed {MOST_LANE_WORDS}"
-    return beyond_integers(p.conv) or beyond_shared(p.device, "a window needs", pixel_window(p, size))
+    return beyond_shared(p.device, "a window needs", pixel_window(p, size))
 
 
 def group_mma_busy(p: Problem, size: int) -> float:
@@ -459,7 +458,7 @@ def refuses_filters(size: int) -> Callable[[Problem], str | None]:
             return f"{products_of_input(p)} taps of all filters exceed {MOST_PRODUCTS}"
         if p.conv.C * size % LANE_BYTES:
             return f"{p.conv.C} channels are no multiple of {LANE_BYTES // size}"
-        return beyond_integers(p.conv) or beyond_shared(p.device, "filters and products need", filters_bytes(size)(p))
+        return beyond_shared(p.device, "filters and products need", filters_bytes(size)(p))
 
     return reason
 

@@ -6,8 +6,8 @@
 // Run: alexconv run --network alexnet-2012 --N 1
 //
 // Windows of 3 x 3 with a stride of 2 read every input up to four times; the caches serve all but the first.  Values
-// that were normalized as the pooling loads them, to spare the normalized plane, were so up to four times: together
-// slower by two thirds than apart (H100, AlexNet of 2012, N = 128).
+// are not normalized as the pooling loads them: that would spare the normalized plane, but normalize a value up to four
+// times.
 //
 // A block computes THREADS chunks of channels, a thread one of them.
 #include "../arch/dependent_launch.cuh"

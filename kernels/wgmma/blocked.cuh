@@ -130,8 +130,8 @@ constexpr int TILE_CHANNELS = BLOCK_C * SPACE_TO_DEPTH, BLOCK_CHUNKS = TILE_CHAN
 SIZE(PLANE_H, SIDE == 1 ? 1 : BLOCKED_H); SIZE(PLANE_W, SIDE == 1 ? BLOCKED_H * BLOCKED_W : BLOCKED_W);
 SIZE(INPUT_H, SIDE == 1 ? 1 : H); SIZE(INPUT_W, SIDE == 1 ? H * W : W);
 DIVISOR(TILES_ACROSS, (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS);
-// In shared memory a pixel's channels follow each other.  The pitch is an odd number of 4-byte words: no bank
-// conflicts, neither between lanes with neighbouring pixels nor between lanes with neighbouring chunks.
+// In shared memory a pixel's channels follow each other.  The pitch is an odd number of 4-byte words: no bank conflicts
+// between lanes with neighbouring pixels, nor, in tiles of 64 channels, between lanes with neighbouring chunks.
 constexpr int PIXEL_PITCH = TILE_CHANNELS + 2;
 static_assert(TILE_CHANNELS % CHUNK == 0 && PIXEL_PITCH / 2 % 2 == 1);
 

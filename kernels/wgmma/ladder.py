@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from math import ceil, prod
 
 from alexconv.kernels.dynamic import Dynamic, Number
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, Refusal, SharedBytes, beyond_shared
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
-from alexconv.kernels.rung import TERMS_PREFIX, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import TERMS_PREFIX, Array, Constant, Dims, Launch, Rung, TensorMap, beyond_integers
 from alexconv.kernels.wgmma.blocked import (
     CHUNK,
     ROW_BYTES,
@@ -319,7 +319,9 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
             return reason
         if blocked_rs(p.conv)[0] > LARGEST_WINDOW:
             return f"a filter of {blocked_rs(p.conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
-        if reason := beyond_plane(p.conv):
+        if reason := beyond_plane(p.conv) or beyond_integers(
+            "a prepared image", prod(pixels_shape(gathers)(p.over(1)))
+        ):
             return reason
         return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(operands.terms, gathers)(p))
 

@@ -5,7 +5,7 @@ from math import ceil, prod
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap, beyond_integers
 from alexconv.kernels.times import CLOCK, STREAM_K, Time, inputs, outputs
 from alexconv.kernels.wgmma.blocked import CHUNK, STAGE_TAPS
 from alexconv.kernels.wgmma.ladder import (
@@ -224,7 +224,8 @@ def refuses(p: Problem) -> str | None:
     ):
         if reason := beyond_shared(p.device, f"a block of {kernel} needs", needed):
             return reason
-    return too_many_accumulators(SPLIT, p)
+    values = max(prod(shape(p.over(1))) for shape in (values_shape, sums_shape))
+    return beyond_integers("a transformed image", values) or too_many_accumulators(SPLIT, p)
 
 
 WINOGRAD_CONSTANTS = (

@@ -16,6 +16,7 @@
 #include <cuda_fp16.h>
 
 #define GATHER GATHER_AS_IT_LIES
+#include "../arch/resident_blocks.cuh"
 #include "../common/filter_exponents.cuh"
 #include "../common/full_range.cuh"
 #include "floats.cuh"
@@ -82,13 +83,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         FloatEpilogue<FilterExponents>{y, ADDENDS(float), int(N), {partial, arrived}, {filter_exponents, refused}});
 }
 
-// The last block to finish clears `refused`, and `finished` wraps to zero: both are ready for the next launch.
+// The last block to finish clears `refused` and sets `finished` back: both are ready for a next launch of any grid.
 extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const float* __restrict__ x,               // [N][H][W][C]
                        const float* __restrict__ full_filters,    // [M][C * R * S]
                        int* refused,                              // [N]
                        const int* __restrict__ filter_exponents,  // [M]
-                       unsigned* finished,                        // [1]: blocks, from all ones or gridDim.x - 1
+                       unsigned* finished,                        // [1]: blocks, from all ones on
                        float* __restrict__ y,                     // [N][E][F][Y_CHANNELS]
                        long long N EPILOGUE_PARAMETERS(float))  // [M]; as y
 {
@@ -103,10 +104,9 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
                                        tile / FULL_DOWN % FULL_PIXEL_TILES * FULL_TILE);
     }
     __syncthreads();  // all threads have read `refused` before the block counts as finished
-    if (threadIdx.x > 0) return;
-    const unsigned before = atomic_inc_acq_rel(finished, gridDim.x - 1);
-    if (gridDim.x == 1 || before == gridDim.x - 2u)
-        for (int n = 0; n < int(N); ++n) refused[n] = 0;
+    if (threadIdx.x > 0 || !arrives_last(finished, gridDim.x)) return;
+    for (int n = 0; n < int(N); ++n) refused[n] = 0;
+    *finished = ~0u;
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

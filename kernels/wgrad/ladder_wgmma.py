@@ -5,7 +5,7 @@ from math import ceil, prod
 
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, PORTABLE_SHARED, WARP, beyond_shared, round_up
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap, beyond_integers
 from alexconv.kernels.times import CLOCK, Time, inputs, outputs
 from alexconv.kernels.wgmma.blocked import CHUNK, unaligned
 from alexconv.kernels.wgmma.ladder import (
@@ -348,6 +348,9 @@ def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str
             return f"a tile of {p['TILE_FILTERS']} x {tile_taps(p)}: registers hold {128 * MOST_TAPS} sums"
         if p["GRID_BLOCKS"] % p["CLUSTER"] or p["TILE_FILTERS"] // PLANE_VALUES % p["CLUSTER"]:
             return f"{p['GRID_BLOCKS']} blocks of {p['TILE_FILTERS']} filters: no whole clusters of {p['CLUSTER']}"
+        prepared = max(prod(blocked(conv, in_place)[:3]), gradient_c(conv) * conv.E * conv.F)
+        if reason := beyond_integers("a prepared image", prepared):
+            return reason
         if reduced_bytes(conv, halves) > PORTABLE_SHARED:
             return f"a filter of {conv.R} x {conv.S} taps is too large for the reduction"
         return beyond_shared(p.device, "a block needs", pipeline_bytes(p, terms))

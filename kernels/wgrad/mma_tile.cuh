@@ -6,7 +6,7 @@
 //
 // Both operands lie in memory along the pixels, which is the order of a warp's fragments: row by row, K innermost.  In
 // shared memory a row is PITCH words, so that the lanes of a fragment, eight rows and four pixels, have different
-// banks, and so have those of a store, sixteen pixels of two rows.
+// banks; those of a store, sixteen words of two rows of floats, share four of them.
 //
 // Floats are rounded to tf32, or split into two tf32 terms, as fragments are loaded.  tf32 has the exponents of floats,
 // so nothing is scaled; but infinities and NaN have no lo term, and values near the ends of the exponents lose it.  A

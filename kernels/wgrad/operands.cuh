@@ -27,7 +27,7 @@ constexpr int LOADED_COLUMNS = (COLUMNS + LOADED_TOGETHER - 1) / LOADED_TOGETHER
 constexpr int RUN = (PIXELS + DEPTH - 1) / DEPTH;  // K tiles of a run
 static_assert(THREADS % DEPTH == 0);
 
-// The K tiles of a slice: all slices have the same number, but for the last.
+// The K tiles of a slice: all slices have the same number, but for the last ones, which have less or none.
 struct SliceOfSum {
     long long first, end;
 

@@ -1,8 +1,8 @@
 // Floats as fp16 operands of wgrad: x and dy with the channels of a pixel innermost, each channel scaled by a power of
 // two.
 //
-// Gives: prepare, prepare_outliers, reduce_fragments (the kernels around the product of wgrad-wgmma-scaled and
-// wgrad-wgmma-split); InputPlanes, GradientPlanes.
+// Gives: prepare_tile, check_operands and the kernel reduce_fragments, around the product of wgrad-wgmma-scaled and
+// wgrad-wgmma-split; Inputs, Gradients.
 //
 // A weight is a sum over one channel of x and one filter of dy, so these have a power each, for the whole batch.
 // Whether a channel suits a power is known only when all images have been read.  So all are converted with the usual
@@ -19,7 +19,7 @@
 constexpr unsigned LEAST_STRONG = 0x3c00, MOST_USUAL = 0x7800;  // scaled magnitudes, as fp16 bits: 1 and 2^15
 constexpr int TILE_CHANNELS = 64, PLANE_TILE = 64;              // channels and pixels of a block
 constexpr int PITCH = TILE_CHANNELS + 2;  // an odd number of words: no bank conflicts
-constexpr int CHECK_THREADS = 1024, CHECKED = LANES, SHARERS = CHECK_THREADS / CHECKED;            // threads and channels of a block that looks for outliers
+constexpr int CHECK_THREADS = 1024, CHECKED = LANES, SHARERS = CHECK_THREADS / CHECKED;  // of a block of check_operands
 
 // Whether every tap multiplies row h of x, and of dy row e; for columns alike.
 __device__ __forceinline__ bool every_tap_reads(int h, int taps, int dilation, int stride, int padding, int outputs)
@@ -183,7 +183,7 @@ public:
     // suit.  A thread looks at one channel of every 32nd tile.
     __device__ __forceinline__ void check_channels(int first, long long N) const
     {
-        using OfChannels = unsigned[CHECKED + 1];   // padded: threads of a warp read a column
+        using OfChannels = unsigned[CHECKED + 1];   // one is unused; threads of a warp access a row
         DYNAMIC_SHARED(OfChannels, of_sharers);  // [SHARERS]
         const int own = threadIdx.x % CHECKED, sharer = threadIdx.x / CHECKED, channel = first + own;
         unsigned largest = 0, common = 0;

@@ -1,4 +1,4 @@
-// What the wgrad kernels on CUDA cores share: numbers of weights, inputs under a tap, and the reduction of partial sums.
+// What the wgrad kernels share: numbers of weights, inputs under a tap, and the reduction of partial sums.
 //
 // Gives: TAPS, WEIGHTS; Weight; input_at; sum_of_slices, add_slices; common/padding.cuh, common/product.cuh.
 //

@@ -19,7 +19,7 @@ from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, MAX_BLOCK, MI
 from alexconv.kernels.stages.ladder import STAGE_RUNGS
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import DIRECTIONS, WORKLOADS, Conv
+from alexconv.shapes import DIRECTIONS, WGRAD, WORKLOADS, Conv
 
 ALL_LAYERS = {
     f"{workload.name}-{number}": layer
@@ -214,13 +214,33 @@ def test_planes_go_to_shared_memory_where_every_gpu_has_it(name: str):
     assert reason and "shared memory" in reason and str(H200.shared_per_block) in reason
 
 
-@pytest.mark.parametrize(
-    "name", [*(r.name for r in LADDER if r.family == "depthwise"), "direct-few-mma", "direct-few-filters"]
-)
-def test_images_beyond_32_bit_integers_are_refused(name: str):
-    rung = RUNGS[name]
-    conv = Conv(C=8, H=2**14, W=2**14, M=8, R=1, S=1, groups=8 if rung.family == "depthwise" else 1)
+@each_file
+def test_images_beyond_32_bit_integers_are_refused(rung: Rung):
+    groups = 8 if rung.family == "depthwise" else 1
+    conv = Conv(C=8, H=2**14, W=2**14, M=8, R=1, S=1, groups=groups, direction=rung.direction)
     assert rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) == f"an image of {2**31} values exceeds {2**31 - 1}"
+
+
+@pytest.mark.parametrize(
+    ("name", "conv"),
+    [
+        ("wgrad-wgmma-scaled", Conv(C=1, H=2**14, W=2**14 + 2, M=1, R=3, S=3, direction=WGRAD)),
+        ("wgmma-scaled", Conv(C=511, H=2**11, W=2**11, M=7, R=1, S=1, groups=7)),
+        ("wgmma-winograd", Conv(C=64, H=2**16, W=402, M=8, R=3, S=3)),
+    ],
+)
+def test_prepared_images_beyond_32_bit_integers_are_refused(name: str, conv: Conv):
+    rung = ALL_DIRECTIONS.named[name]
+    reason = rung.refuses(Problem(conv, 1, rung.resolve(conv, {})))
+    assert reason and re.fullmatch(f"a (prepared|transformed) image of [0-9]+ values exceeds {2**31 - 1}", reason)
+
+
+@pytest.mark.parametrize("name", ["mma-scaled", "mma-split"])
+def test_planes_of_more_rows_than_16_bits_number_are_refused(name: str):
+    rung, conv = RUNGS[name], Conv(C=1, H=2**15 + 2, W=4, M=1, R=3, S=3, left=1, right=1)
+    higher = replace(conv, H=conv.H + 1)
+    reasons = [rung.refuses(Problem(each, 1, rung.resolve(each, {}))) for each in (conv, higher)]
+    assert reasons == [None, f"a window begins at row {2**15}: takes {2**15 - 1} at most"]
 
 
 def test_a_block_too_large_is_refused():

@@ -5,14 +5,18 @@ from itertools import cycle, islice
 
 import numpy as np
 import pytest
-from rung_runs import run_once, whole
+from rung_runs import run_once, small_layer, whole
 
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.executors import choose_executor
+from alexconv.executors.interface import open_rung
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
-from alexconv.planning.checks import Expected, MaxError
+from alexconv.planning.checks import Expected, MaxError, exact_inputs
+from alexconv.planning.planner import Plan
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import Conv
 
@@ -126,3 +130,17 @@ def test_a_faint_pixel_counts_wherever_it_is(rung: Rung, conv: Conv):
     )
     largest = error(rung, conv, {}, faint_inputs(conv), w, precision.guarantee.reach, "unoptimized")
     assert largest.passes(precision.tolerance(conv.K))
+
+
+@pytest.mark.parametrize(
+    "rung", [rung for rung in LADDER if any(array.lasting for array in rung.scratch)], ids=lambda rung: rung.name
+)
+def test_what_a_piece_leaves_suits_the_next_one_of_another_size(rung: Rung):
+    conv, N, images = small_layer(rung), 11, 6
+    x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
+    x[:, 0, 4, 5] = np.inf
+    bound = BoundRung(rung, conv, rung.resolve(conv, {}, N))
+    cut = Plan(bound, N, images, bound.device_bytes(images))
+    with open_rung(choose_executor("host", host_build="unoptimized"), cut, x, w, TRANSFERS["pageable"]) as opened:
+        for run in range(3):
+            np.testing.assert_array_equal(opened.outputs(stale=run > 0), reference(conv, x, w))

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import GRADIENTS, LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.planning.planner import DoesNotFit, plan, plan_on
-from alexconv.shapes import WORKLOADS
+from alexconv.shapes import WGRAD, WORKLOADS, Conv
 
 MIB = 2**20
 LAYERS = [(name, number) for name, workload in WORKLOADS.items() for number in range(1, len(workload.layers) + 1)]
@@ -72,3 +72,35 @@ def test_an_error_gives_needed_memory_and_budget():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["direct"]
     with pytest.raises(DoesNotFit, match=r"one image needs 1\.8 MiB of device memory, the budget is 1\.0"):
         plan(BoundRung(rung, conv, rung.resolve(conv, {})), 1, MIB)
+
+
+# Of an H200's memory two such arrays of fp16 take half.
+MANY, PLANE = 43000, Conv(C=8, H=224, W=224, M=8, R=3, S=3, top=1, bottom=1, left=1, right=1)
+
+
+@pytest.mark.parametrize(
+    "rung", [rung for rung in LADDER if rung.numbers_pixels and "padding" in rung.takes], ids=lambda rung: rung.name
+)
+def test_a_launch_has_no_more_pixels_than_its_kernels_number(rung):
+    bound = BoundRung(rung, PLANE, rung.resolve(PLANE, {}, MANY))
+    if reason := bound.refusal():
+        pytest.skip(reason)
+    piece = plan(bound, MANY, 1 << 40).images_per_piece
+    launches = bound.micro_batches(piece)
+    assert piece == MANY and sum(images for _, images in launches) == MANY
+    assert max(images for _, images in launches) * 226 * 226 < 2**31
+    assert all(first % 32 == 0 for first, _ in launches)
+
+
+def test_a_sum_over_more_pixels_than_a_kernel_numbers_is_refused():
+    rung, conv = GRADIENTS.named["wgrad-wgmma-half"], PLANE.toward(WGRAD)
+    bound = BoundRung(rung, conv, rung.resolve(conv, {}, MANY))
+    with pytest.raises(DoesNotFit, match=f"wgrad of {MANY} images is one launch, which takes [0-9]+ at most"):
+        plan(bound, MANY, 1 << 40)
+    assert plan(bound, MANY // 2, 1 << 40).images_per_piece == MANY // 2
+
+
+def test_rows_of_a_tensor_map_are_those_of_all_groups():
+    rung, conv = RUNGS["wgmma-window-half"], Conv(C=128, H=64, W=64, M=128, R=3, S=3, groups=2)
+    most = BoundRung(rung, conv, rung.resolve(conv, {})).most_images
+    assert most and 2 * most * conv.H * conv.W < 2**31 < 3 * most * conv.H * conv.W
