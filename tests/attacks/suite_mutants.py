@@ -3,8 +3,9 @@
 python tests/attacks/suite_mutants.py results/trust/suite-mutants.jsonl [--count 24] [--seed 7]
 
 The mutants are a sample of those that mutants.py has noticed by more than the compiler, one of a rung.  Each is planted
-in a copy of the checkout, in which the suite's tests of that rung run, then those of asynchronous hazards, of all rungs
-that have any: several share a header.  A line of FILE per mutant; ``test`` is the first that fails, null if none does.
+in a copy of the checkout, in which the suite's tests of that rung run, then those of asynchronous hazards and of the
+edges of ranges, of all rungs that have any: several share a header.  A line of FILE per mutant; ``test`` is the first
+that fails, null if none does.
 """
 
 import argparse
@@ -25,8 +26,9 @@ from mutants import placed
 CHECKOUT = Path(__file__).resolve().parents[2]
 RECORDS = CHECKOUT / "results" / "trust" / "mutants.jsonl"
 LEFT_OUT = (".*", "build", "site", "__pycache__", "*.egg-info")
-RUNGS = tuple(f"tests/kernels/test_{name}.py" for name in ("rungs", "hard_data", "guarantees"))
+RUNGS = tuple(f"tests/kernels/test_{name}.py" for name in ("rungs", "hard_data", "guarantees", "ranges"))
 HAZARDS = ("tests/kernels/test_arrivals.py", "tests/check/test_hazards.py")
+EDGES = ("tests/kernels/test_mutants.py",)
 SECONDS = "300"  # for a test: an endless kernel is noticed too
 FAILED = re.compile(r"^FAILED (\S+?(?:\[.*?\])?)(?: - |$)", re.M)
 
@@ -47,7 +49,8 @@ def sample(count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 def first_failure(tree: Path, rung: str) -> str | None:
     """The first test of a tree that fails; raises RuntimeError if tests do not run."""
-    for files, parts in ((RUNGS, (f"[{rung}-", f"[{rung}]")), (HAZARDS, ("no_async_rung", "arrival"))):
+    of_rung = f"[{rung}-", f"[{rung}]"
+    for files, parts in ((RUNGS, of_rung), (HAZARDS, ("no_async_rung", "arrival")), (EDGES, ("at_the_edge",))):
         listed = ran(tree, "--collect-only", *files)
         tests = [name for name in listed.stdout.splitlines() if any(part in name for part in parts)]
         if not tests:

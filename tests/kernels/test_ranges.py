@@ -1,6 +1,7 @@
 """Rungs that multiply floats as halves are as accurate where the floats are beyond the range of halves."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle, islice
 
 import numpy as np
@@ -136,10 +137,11 @@ def test_a_faint_pixel_counts_wherever_it_is(rung: Rung, conv: Conv):
     "rung", [rung for rung in LADDER if any(array.lasting for array in rung.scratch)], ids=lambda rung: rung.name
 )
 def test_what_a_piece_leaves_suits_the_next_one_of_another_size(rung: Rung):
-    conv, N, images = small_layer(rung), 11, 6
+    conv, N, images = replace(small_layer(rung), C=64), 11, 6
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
     x[:, 0, 4, 5] = np.inf
-    bound = BoundRung(rung, conv, rung.resolve(conv, {}, N))
+    split = {name: value for name, value in {"SPLITS": 4, "CHANNELS": 16}.items() if name in rung.resolve(conv, {})}
+    bound = BoundRung(rung, conv, rung.resolve(conv, split, N))
     cut = Plan(bound, N, images, bound.device_bytes(images))
     with open_rung(choose_executor("host", host_build="unoptimized"), cut, x, w, TRANSFERS["pageable"]) as opened:
         for run in range(3):

@@ -206,7 +206,7 @@ def test_a_rung_refuses_what_it_does_not_take(rung):
 
 @pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if not rung.order_varies], ids=lambda rung: rung.name)
 def test_the_order_of_threads_changes_nothing(rung):
-    conv, chosen = small_layer(rung), {"CHANNELS": 2} if rung.family == "multi" else {}  # one after the other
+    conv, chosen = small_layer(rung), {"CHANNELS": 2} if rung.family == "multi" else {"CHANNELS_SHARED": 6}  # in turn
     x, w = (np.random.default_rng(0).uniform(-1, 1, shape) for shape in (conv.x_shape(2), conv.w_shape()))
     cut = whole(rung, conv, 2, **chosen)
     hosts = (choose_executor("host", host_order=order, host_build="unoptimized") for order in ORDERS)
