@@ -283,6 +283,44 @@ COURSE_FAULTS = {
 }
 
 
+CONSTANT = (
+    COURSE_TEXT.replace("__global__", "__constant__ float filters[24 * 12 * 7 * 7];\n__global__", 1)
+    .replace("#define w4d(i3, i2, i1, i0) w[", "#define w4d(i3, i2, i1, i0) filters[")
+    .replace(
+        "    conv_forward_kernel<<<",
+        "    cudaMemcpyToSymbol(filters, w, M * C * K * K * sizeof(float));\n    conv_forward_kernel<<<",
+    )
+)
+
+
+@pytest.mark.parametrize("layer", ["1", "2"])
+def test_a_course_file_may_have_a_constant_array_larger_than_the_filters(layer, tmp_path):
+    file = tmp_path / "mine.cu"
+    file.write_text(CONSTANT)
+    words = "--kernel", str(file), "--rungs", "mine", "--workload", "lenet-72-k7", "--layers", layer
+    status, records = ran(tmp_path, *words)
+    assert (status, [record["status"] for record in records]) == (0, ["ok"])
+
+
+COPY = "cudaMemcpyToSymbol(filters, w, M * C * K * K * sizeof(float));"
+CONSTANT_FAULTS = {
+    "a part": ("* sizeof(float));\n", ");\n", "filters, here 540 bytes to its start, not 135 to byte 0"),
+    "elsewhere": ("sizeof(float));\n", "sizeof(float), 4);\n", "not 540 to byte 4"),
+    "too small": ("[24 * 12 * 7 * 7]", "[100]", "filters has 400 bytes, and the filters 540"),
+    "two arrays": (COPY, f"{COPY} cudaMemcpyToSymbol(more, w, M * C * K * K * sizeof(float));", "to filters and more"),
+}
+
+
+@pytest.mark.parametrize("fault", CONSTANT_FAULTS)
+def test_a_constant_array_without_all_filters_is_one_line(fault, tmp_path):
+    old, changed, expected = CONSTANT_FAULTS[fault]
+    assert old in CONSTANT
+    file = tmp_path / "mine.cu"
+    file.write_text("__constant__ float more[10000];\n" + CONSTANT.replace(old, changed))
+    with pytest.raises(UsageError, match=expected):
+        wrapped(file, "ece408")
+
+
 @pytest.mark.parametrize("fault", COURSE_FAULTS)
 def test_what_a_course_file_lacks_is_one_line(fault, tmp_path, monkeypatch):
     monkeypatch.setattr("alexconv.own.wrapping.SECONDS", 3 if fault == "does not return" else 10000)
