@@ -71,6 +71,12 @@ def test_an_invalid_shard_is_refused(text):
         parse_shard(text)
 
 
+def test_of_more_shards_than_points_the_first_have_one_each():
+    points = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (1, 2)]
+    assert {len(shard_of(points, number, 10**15)) for number in (1, 2)} == {1}
+    assert shard_of(points, 3, 10**15) == shard_of([], 1, 2) == []
+
+
 def test_shards_share_the_groups_and_keep_them_whole():
     points = [
         point
