@@ -237,6 +237,8 @@ def fault_of(assignment: Assignment) -> str | None:
     numbers = [*numbers, *(value for limit in assignment.times for value in (limit.ms, limit.share))]
     if not all(isinstance(number, int | float) and number >= 0 for number in numbers):
         return "points, limits and times must be numbers from 0"
+    if not all(type(number) is int and number >= 0 for number in (assignment.seed, assignment.N)):
+        return "seed and N must be whole numbers from 0"
     if not assignment.shapes or not sum(assignment.points.values()):
         return "it needs shapes, and points above 0"
     return None

@@ -75,6 +75,7 @@ BAD = {
     "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape needs the integers"),
     "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
     "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
+    "a word for the seed": (lambda text: re.sub(r'"seed": \d+', '"seed": "a"', text), "seed and N"),
     "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
 }
 
