@@ -145,7 +145,7 @@ def translate(text: str, file: Path) -> str:
         values = f", {match[4].strip()}" if match[4].strip() else ""
         return same_lines(match, f"ALEXCONV_LAUNCH({match[1]}, ({match[3]}){values});")
 
-    text = renamed(text)
+    text = renamed(text.removeprefix("\ufeff"))  # a byte order mark is one at a file's start alone
     text = _ONLY_HOST.sub(lambda match: same_lines(match, ""), text)
     text = _LAUNCH.sub(launch, text)
     text = _DYNAMIC.sub(lambda match: f"ALEXCONV_DYNAMIC_SHARED({match[1]}, {match[2]});", text)

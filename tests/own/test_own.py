@@ -248,6 +248,13 @@ def test_a_course_file_runs_unchanged_beside_the_ladder(tmp_path):
     ]
 
 
+def test_a_course_file_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "mine.cu"
+    file.write_text(COURSE_TEXT, encoding="utf-8-sig")
+    status, records = ran(tmp_path, "--kernel", str(file), "--rungs", "mine")
+    assert (status, [record["status"] for record in records]) == (0, ["ok"])
+
+
 @needs_gcc
 def test_a_missing_barrier_of_a_course_file_is_named_with_its_line(tmp_path, capsys):
     file = tmp_path / "mine.cu"
