@@ -12,6 +12,7 @@ from string import Template
 from typing import Any
 
 from alexconv.errors import UsageError
+from alexconv.files import new_folder
 from alexconv.grade.sandbox import Limits
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.own import SIGNATURE
@@ -157,10 +158,11 @@ def new(name: str, study: str, N: int | None, scale: float, seed: int | None) ->
 
 def write(assignment: Assignment, folder: Path) -> None:
     """Writes handout and grader into a new folder; raises UsageError."""
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"cannot make {folder}: {error.strerror}") from None
+    with new_folder(folder):
+        _fill(assignment, folder)
+
+
+def _fill(assignment: Assignment, folder: Path) -> None:
     handout, grader = folder / HANDOUT, folder / GRADER
     handout.mkdir()
     grader.mkdir(mode=0o700)

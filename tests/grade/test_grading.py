@@ -1,6 +1,7 @@
 """Assignments, screens, answers and scores; a few submissions graded whole."""
 
 import csv
+import errno
 import io
 import json
 import re
@@ -20,6 +21,7 @@ import pytest
 from compilers import needs_gcc
 
 from alexconv import assignment as command
+from alexconv import new
 from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool, UsageError
 from alexconv.files import locked
@@ -60,6 +62,21 @@ def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     assert not public & {tuple(shape.sizes().values()) for shape in homework.shapes}
     assert (tmp_path / "hw" / "grader" / "grader.json").stat().st_mode & 0o077 == 0
     assert command.main([str(tmp_path / "hw")]) == 2  # it already exists
+
+
+@pytest.mark.parametrize("module", [command, new])
+def test_a_full_disk_leaves_no_part_of_a_new_folder(module, tmp_path, monkeypatch, capsys):
+    write_text = Path.write_text
+
+    def full(path, *words):
+        if path.name == "README.md":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_text(path, *words)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert module.main([str(tmp_path / "made")]) == 2
+    assert capsys.readouterr().err == f"error: cannot create {tmp_path}/made: No space left on device\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_hidden_shapes_differ_from_assignment_to_assignment():

@@ -19,6 +19,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.own import folders
 from alexconv.own.wrapping import wrapped
+from alexconv.paths import CACHE_VARIABLE
 from alexconv.predict import __main__ as predict
 from alexconv.profile import __main__ as profile
 from alexconv.records.store import read
@@ -120,6 +121,12 @@ BUGS = {
         "no answer",
     ),
 }
+
+
+def test_a_cache_that_cannot_be_written_is_no_verdict(folder, monkeypatch, capsys):
+    monkeypatch.setenv(CACHE_VARIABLE, "/proc/1/nothing")
+    assert check.main([str(folder)]) == UsageError.exit_status
+    assert capsys.readouterr().err.startswith("error: cannot create the cache folder")
 
 
 @needs_gcc
