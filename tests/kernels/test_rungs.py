@@ -287,7 +287,7 @@ def test_rungs_are_clean_under_address_sanitizer(share):
 def test_the_rung_that_the_guide_adds_computes_what_it_should_and_auto_knows_it(host, tmp_path, monkeypatch):
     guide = (Path(__file__).parent.parent.parent / "docs" / "adding-a-rung.md").read_text()
     (cuda,), (entry,) = (re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL) for language in ("cuda", "python"))
-    (rung,) = eval(entry, {**vars(single)})  # with the comma that it has between others
+    rung = eval(entry, {**vars(single)})
     assert rung.name not in RUNGS
     assert cuda.startswith(f"// {rung.name}: ")
     assert all(f"\n// {title}: " in cuda for title in ("Technique", "Read next", "Run"))
