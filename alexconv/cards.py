@@ -5,8 +5,8 @@ python -m alexconv.cards --gpu t4,rtx4090 --layers 3 --rungs mma
 For a rung on a layer: whether the GPU can run it, or why not; what nvcc makes of it for that GPU (registers, bytes of
 local memory to which it spills, shared memory); whether its outputs are right on the CPU, with the GPU's limits,
 constants and ``__CUDA_ARCH__``; and the predicted time (docs/predict.md).  Every result becomes a record of type
-``card`` in the file of ``--out``; a point that the file has is not done again.  Points whose code is the same on two
-GPUs are checked once.
+``card`` in the file of ``--out``; a point that the file has is not done again, unless its code has changed.  Points
+whose code is the same on two GPUs are checked once.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
 from alexconv.predict import cubins, gpu
 from alexconv.predict.gpu import Gpu
-from alexconv.predict.predictions import KernelCache, PointPrediction, predict_points
+from alexconv.predict.predictions import KernelCache, PointPrediction, key_of, predict_points
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, digest
 from alexconv.shapes import DIRECTIONS
@@ -83,17 +83,21 @@ class Checks:
     executors: dict[str, Executor] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
 
-    def outcome(self, point: Point, card: Gpu) -> str:
-        """``right``, or what is wrong or missing."""
+    def runner(self, point: Point, card: Gpu) -> Runner:
+        """What checks a point with a GPU's limits."""
         if card.key not in self.executors:
             self.executors[card.key] = choose_executor("host", host_gpu=card.device)
-        executor, bound = self.executors[card.key], point.bound(card.device)
-        if reason := executor.unsuited(bound.rung):
+        return Runner(self.executors[card.key], [point], Settings(baseline=False, timed=False))
+
+    def outcome(self, point: Point, card: Gpu) -> str:
+        """``right``, or what is wrong or missing."""
+        runner, bound = self.runner(point, card), point.bound(card.device)
+        if reason := runner.executor.unsuited(bound.rung):
             return reason
         older = card.capability < (8, 0)  # the host's twins know two kinds of GPU
         name = digest([bound.rung.name, dict(bound.macros), older])
         if name not in self.outcomes:
-            record = Runner(executor, [point], Settings(baseline=False, timed=False)).record(point)
+            record = runner.record(point)
             self.outcomes[name] = RIGHT if record["status"] == "ok" else str(record["reason"] or record["status"])
         return self.outcomes[name]
 
@@ -140,10 +144,15 @@ def entry_of(point: Point, card: Gpu, parts: Sequence[str], checks: Checks, kern
         if not all(launch["resident_blocks"] for launch in record["launches"]):
             return record | {"status": "too-large", "reason": "a multiprocessor cannot hold one block"}
     if "check" in parts:
-        record["checked"] = checks.outcome(replace(point, batch=replace(point.batch, N=CHECKED_BATCH)), card)
+        record["checked"] = checks.outcome(checked(point), card)
     if "predict" in parts:
         record |= predicted(next(predict_points([point], card, kernels)))
     return record
+
+
+def checked(point: Point) -> Point:
+    """The point with the images that are checked."""
+    return replace(point, batch=replace(point.batch, N=CHECKED_BATCH))
 
 
 def predicted(prediction: PointPrediction) -> Record:
@@ -240,12 +249,13 @@ def fill(console: Console, options: argparse.Namespace, file: RecordFile, header
     known, checks, kernels = known_records(file.previous.headers.values()), Checks(), KernelCache()
     done, failed = 0, 0
     for card, point in card_points(options, ladder_of(options)):
-        if name_of({"gpu": card.key, "point": point.axes()}) in known:
-            continue
-        record = entry_of(point, card, parts, checks, kernels)
-        file.header(TYPE, {**record, **headers})
-        console.print(line(record), soft_wrap=True, markup=False)
-        done += 1
+        code = digest([parts, key_of(point, card), checks.runner(checked(point), card).key(checked(point))])
+        record = known.get(name_of({"gpu": card.key, "point": point.axes()}), {})
+        if record.get("code") != code:
+            record = entry_of(point, card, parts, checks, kernels) | {"code": code}
+            file.header(TYPE, {**record, **headers})
+            console.print(line(record), soft_wrap=True, markup=False)
+            done += 1
         failed += record["status"] not in ("suited", "unsuited") or record.get("checked", RIGHT) != RIGHT
     console.print(f"{plural(done, 'point')}, {failed} wrong; records: {file.path}", soft_wrap=True)
     return 1 if failed else 0

@@ -27,6 +27,20 @@ _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 @contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder for the block to fill; a disk that does not take it leaves none.  Raises UsageError then."""
+    made = False
+    try:
+        folder.mkdir(parents=True)
+        made = True
+        yield
+    except OSError as error:
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(f"cannot create {folder}: {error.strerror}") from None
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; when the block succeeds its file is flushed to disk and becomes ``path``.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from alexconv.errors import UsageError
+from alexconv.files import new_folder
 from alexconv.kernels.rung import FOLDER, Rung
 from alexconv.options import exits_cleanly, program
 from alexconv.own import folders
@@ -186,14 +187,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     single = len(like.launches) == 1 and not like.prepare
     spelled = _spelled_out(like) is not None
     entries = {like.launches[0].entry: kernel} if single and spelled else {}
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {folder}: {error.strerror}") from None
-    (folder / file).write_text(kernel_source(like, name, folder.as_posix(), entries))
-    (folder / ENTRY_FILE).write_text(entry_source(like, name, file, entries))
     words = {"name": name, "like": like.name, "file": file, "entry_file": ENTRY_FILE, "folder": folder.as_posix()}
-    (folder / "README.md").write_text(README.format(**words))
+    with new_folder(folder):
+        (folder / file).write_text(kernel_source(like, name, folder.as_posix(), entries))
+        (folder / ENTRY_FILE).write_text(entry_source(like, name, file, entries))
+        (folder / "README.md").write_text(README.format(**words))
     folders.rungs_of(folder)  # checks that the folder loads
     print(f"{folder}: {file}, {ENTRY_FILE}, README.md; next: alexconv check {folder}")
     return 0

@@ -156,6 +156,9 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
             return command(*arguments, **options)
         except AlexconvError as error:
             return print_error(error)
+        except UnicodeEncodeError as error:  # of a name that is not UTF-8, or under a locale that is not
+            character = ascii(error.object[error.start])
+            return print_error(UsageError(f"{error.encoding} has no {character}: rename the file, or set PYTHONUTF8=1"))
         except KeyboardInterrupt:
             return _INTERRUPTED
         finally:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from alexconv.messages import plural
-from alexconv.predict.accuracy import Pair, pairs
+from alexconv.predict.accuracy import Pair, by_computation, pairs
 from alexconv.predict.gpu import Gpu, names
 from alexconv.predict.predictions import TYPE
 from alexconv.records.store import Record, Records
@@ -39,11 +39,9 @@ def sections(measurements: Measurements) -> list[Section]:
     return [Section("card", TITLE, " ".join(words), list(tables))]
 
 
-def predictions(measurements: Measurements, known: Gpu | None) -> Records:
-    """The predictions of this card among the records."""
-    headers = measurements.of_type(TYPE) if known else []
-    of_card = [header for header in headers if known and header["gpu"] == known.key]
-    return Records({str(place): header for place, header in enumerate(of_card)})
+def predictions(measurements: Measurements, known: Gpu | None) -> dict[str, Record]:
+    """The predictions of this card among the records, by computation."""
+    return by_computation(header for header in measurements.of_type(TYPE) if known and header["gpu"] == known.key)
 
 
 def about_predictions(device: Record, known: Gpu | None, compared: Sequence[Pair]) -> list[str]:

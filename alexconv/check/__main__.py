@@ -28,6 +28,7 @@ from alexconv.machine import cores
 from alexconv.options import exits_cleanly, positive, program
 from alexconv.own import SIGNATURE
 from alexconv.own.folders import KERNEL_OPTION, LADDER_OPTION, Source, add_own, ladder_of
+from alexconv.paths import cache_dir
 from alexconv.planning.points import choose_rungs
 
 MODULE = "alexconv.check"
@@ -136,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = [word for source in options.own for word in (source.option, source.value)] + own
     if none := [rung for rung in rungs if rung.gpu_only]:
         raise UsageError(f"{', '.join(rung.name for rung in none)}: {none[0].gpu_only}; a check runs on the CPU")
+    cache_dir("code")  # a fault of it is no verdict
     checks = [(rung.name, kind) for rung in rungs for kind in kinds]
     checks += [(PERSISTENT, kind) for kind in kinds if PERSISTENT in options.rungs and kind in networks.KINDS]
     verdicts: list[Verdict] = []

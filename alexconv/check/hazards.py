@@ -251,7 +251,7 @@ def device_arrays(runtime: HostRuntime, module: HostModule, bound: BoundRung, in
     for buffer in buffers.values():
         fill_with_nan(buffer.bytes)
     if bound.rung.constant_symbol:
-        module.symbol(bound.rung.constant_symbol)[:] = inputs.w.reshape(-1).view(np.uint8)
+        module.symbol(bound.rung.constant_symbol)[: inputs.w.nbytes] = inputs.w.reshape(-1).view(np.uint8)
     if inputs.bias is not None:
         buffers[BIAS] = runtime.allocate(inputs.bias.nbytes, BIAS)
     filters = None if bound.rung.constant_symbol else inputs.w

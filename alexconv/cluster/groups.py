@@ -62,9 +62,10 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def shard_of(points: Sequence[AnyPoint], number: int, of: int) -> list[AnyPoint]:
     """The points of one shard, in their order: each group goes to the least loaded shard."""
-    loads = [0.0] * of
+    groups = groups_of(points)
+    loads = [0.0] * min(of, len(groups))
     chosen: set[object] = set()
-    for group in groups_of(points):
+    for group in groups:
         least = loads.index(min(loads))
         loads[least] += group.weight
         if least == number - 1:

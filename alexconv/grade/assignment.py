@@ -12,6 +12,7 @@ from string import Template
 from typing import Any
 
 from alexconv.errors import UsageError
+from alexconv.files import new_folder
 from alexconv.grade.sandbox import Limits
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.own import SIGNATURE
@@ -157,10 +158,11 @@ def new(name: str, study: str, N: int | None, scale: float, seed: int | None) ->
 
 def write(assignment: Assignment, folder: Path) -> None:
     """Writes handout and grader into a new folder; raises UsageError."""
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"cannot make {folder}: {error.strerror}") from None
+    with new_folder(folder):
+        _fill(assignment, folder)
+
+
+def _fill(assignment: Assignment, folder: Path) -> None:
     handout, grader = folder / HANDOUT, folder / GRADER
     handout.mkdir()
     grader.mkdir(mode=0o700)
@@ -237,6 +239,8 @@ def fault_of(assignment: Assignment) -> str | None:
     numbers = [*numbers, *(value for limit in assignment.times for value in (limit.ms, limit.share))]
     if not all(isinstance(number, int | float) and number >= 0 for number in numbers):
         return "points, limits and times must be numbers from 0"
+    if not all(type(number) is int and number >= 0 for number in (assignment.seed, assignment.N)):
+        return "seed and N must be whole numbers from 0"
     if not assignment.shapes or not sum(assignment.points.values()):
         return "it needs shapes, and points above 0"
     return None

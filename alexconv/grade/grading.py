@@ -185,8 +185,8 @@ class Grader:
         printed = answer.get("said")
         if not isinstance(printed, list) or len(printed) != len(calls) or not all(map(_are_lines, printed)):
             raise Failed(placed(source.file, line_of(answer.get("problem", EARLY))))
-        for lines in printed:
-            understood(lines, Path(source.file))
+        for (conv, _), lines in zip(calls, printed, strict=True):
+            understood(lines, conv, Path(source.file))
         return [[*size, lines] for size, lines in zip(sizes, printed, strict=True)]
 
     def _outputs(self, grade: Grade, source: "Source", launches: Sequence[Any]) -> str | None:

@@ -56,7 +56,7 @@ def recorded_launches(table: Sequence[Sequence[Any]], file: Path) -> Callable[[C
     def launches(conv: Conv, images: int) -> Recording:
         if (conv, images) not in lines:
             raise UsageError(f"{file}: no launches were recorded for {images} images: does the batch fit in memory?")
-        return understood(lines[conv, images], file)
+        return understood(lines[conv, images], conv, file)
 
     return launches
 

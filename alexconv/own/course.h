@@ -57,9 +57,10 @@ cudaError_t allocate(T** pointer, std::size_t bytes)
     *pointer = reinterpret_cast<T*>(next_allocation++ << 32);
     return cudaSuccess;
 }
-inline cudaError_t to_symbol(const char* symbol, const void* from, std::size_t bytes)
+inline cudaError_t to_symbol(const char* symbol, std::size_t size, const void* from, std::size_t bytes,
+                             std::size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice)
 {
-    std::printf("symbol %s %zu %zu\n", symbol, reinterpret_cast<std::size_t>(from), bytes);
+    std::printf("symbol %s %zu %zu %zu %zu\n", symbol, size, reinterpret_cast<std::size_t>(from), bytes, offset);
     return cudaSuccess;
 }
 inline cudaError_t unsupported(const char* what)
@@ -72,7 +73,7 @@ inline cudaError_t unsupported(const char* what)
 
 #define ALEXCONV_LAUNCH(kernel, config, ...) course::launch(#kernel, course::Config config, ##__VA_ARGS__)
 #define cudaMalloc(pointer, bytes) course::allocate(pointer, bytes)
-#define cudaMemcpyToSymbol(symbol, from, bytes, ...) course::to_symbol(#symbol, from, bytes)
+#define cudaMemcpyToSymbol(symbol, ...) course::to_symbol(#symbol, sizeof(symbol), __VA_ARGS__)
 #define cudaMemcpy(...) course::unsupported("cudaMemcpy")
 #define cudaMemset(...) course::unsupported("cudaMemset")
 inline cudaError_t cudaFree(void*) { return cudaSuccess; }

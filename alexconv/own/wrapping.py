@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from alexconv.errors import UsageError
@@ -34,6 +35,7 @@ SECONDS = 20  # of CPU time that the launch code may take
 SLEEP_SECONDS = 180  # that it may take in all, on a busy machine
 OUTPUT_BYTES = 1 << 20  # that it may print
 MOST_LAUNCHES = 64
+FLOAT_BYTES = 4
 PROBE = Conv(C=3, H=12, W=12, M=5, R=3, S=3)  # the shape whose launches and arguments define the rung
 POINTERS = {1 << 32: "y", 2 << 32: "x", 3 << 32: "w"}
 HEADER = Path(__file__).with_name("course.h")
@@ -48,7 +50,7 @@ _ONLY_HOST = re.compile(r'^\s*#\s*include\s*[<"](?:cuda_runtime\.h|cuda\.h|gpu-n
 # What course.h writes.
 _LAUNCH_LINE = re.compile(r"launch (\w+)((?: \d{1,18}){7})((?: (?:i-?\d{1,19}|p\d{1,20}|f[-+.\w]{1,30}))*)", re.ASCII)
 _ALLOCATE_LINE = re.compile(r"allocate (\d{1,20}) (\d{1,18})", re.ASCII)
-_SYMBOL_LINE = re.compile(r"symbol (\w+) (\d{1,20}) \d{1,18}", re.ASCII)
+_SYMBOL_LINE = re.compile(r"symbol (\w+) (\d{1,18}) (\d{1,20}) (\d{1,18}) (\d{1,18})", re.ASCII)
 _UNSUPPORTED_LINE = re.compile(r"unsupported (cudaMemcpy|cudaMemset)", re.ASCII)
 
 
@@ -83,7 +85,7 @@ def wrapped(file: Path, signature: str) -> Rung:
 
     @cache
     def recording_of(conv: Conv, images: int) -> Recording:
-        return understood(tell(library, [(conv, images)], file)[0], file)
+        return understood(tell(library, [(conv, images)], file)[0], conv, file)
 
     return rung_of(text, file, recording_of)
 
@@ -143,7 +145,7 @@ def translate(text: str, file: Path) -> str:
         values = f", {match[4].strip()}" if match[4].strip() else ""
         return same_lines(match, f"ALEXCONV_LAUNCH({match[1]}, ({match[3]}){values});")
 
-    text = renamed(text)
+    text = renamed(text.removeprefix("\ufeff"))  # a byte order mark is one at a file's start alone
     text = _ONLY_HOST.sub(lambda match: same_lines(match, ""), text)
     text = _LAUNCH.sub(launch, text)
     text = _DYNAMIC.sub(lambda match: f"ALEXCONV_DYNAMIC_SHARED({match[1]}, {match[2]});", text)
@@ -230,8 +232,8 @@ def tell(library: Path, cases: Sequence[tuple[Conv, int]], file: Path) -> list[l
     return outputs
 
 
-def understood(lines: list[str], file: Path) -> Recording:
-    """Parses the lines that course.h writes; the file's own output is ignored."""
+def understood(lines: list[str], conv: Conv, file: Path) -> Recording:
+    """Parses the lines that course.h writes for a shape; the file's own output is ignored."""
     launches: list[RecordedLaunch] = []
     allocations: list[tuple[int, int]] = []
     symbol = None
@@ -243,9 +245,20 @@ def understood(lines: list[str], file: Path) -> Recording:
         elif match := _ALLOCATE_LINE.fullmatch(line):
             allocations.append((int(match[1]), int(match[2])))
         elif match := _SYMBOL_LINE.fullmatch(line):
+            if symbol not in (None, match[1]):
+                raise UsageError(
+                    f"{file}: cudaMemcpyToSymbol copies to {symbol} and {match[1]}: one array is supported"
+                )
             symbol = match[1]
-            if POINTERS.get(int(match[2])) != "w":
-                raise UsageError(f"{file}: cudaMemcpyToSymbol({symbol}, ...) must copy the filters")
+            size, address, nbytes, offset = (int(number) for number in match.groups()[1:])
+            filters = FLOAT_BYTES * prod(conv.w_shape())
+            if POINTERS.get(address) != "w" or (nbytes, offset) != (filters, 0):
+                raise UsageError(
+                    f"{file}: cudaMemcpyToSymbol({symbol}, ...) must copy the filters, here {filters} bytes"
+                    f" to its start, not {nbytes} to byte {offset}"
+                )
+            if size < nbytes:
+                raise UsageError(f"{file}: {symbol} has {size} bytes, and the filters {nbytes}")
         elif match := _UNSUPPORTED_LINE.fullmatch(line):
             raise UsageError(f"{file}: {FUNCTION} calls {match[1]}, which is not supported")
     if len(launches) > MOST_LAUNCHES:
@@ -313,6 +326,8 @@ def _rung(
             return str(error)
         if [recorded.kernel for recorded in here.launches] != [recorded.kernel for recorded in first.launches]:
             return "launches different kernels for this shape than for small ones"
+        if here.symbol != first.symbol:
+            return "copies the filters to a constant array for some shapes only"
         return None
 
     def launch(number: int) -> Launch:
@@ -328,7 +343,7 @@ def _rung(
         return lambda p: int(recording_of(p.conv, 1).launches[number].arguments[place][1:])
 
     def array(number: int) -> Callable[[Problem], tuple[int, ...]]:
-        return lambda p: (-(-recording_of(p.conv, p.N).allocations[number][1] // 4),)
+        return lambda p: (-(-recording_of(p.conv, p.N).allocations[number][1] // FLOAT_BYTES),)
 
     return Rung(
         name,

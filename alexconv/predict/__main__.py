@@ -14,7 +14,7 @@ launch its time, the unit that limits it, the utilisation of all units and ``met
 ``alexconv.profile``.  A point that the model cannot follow is ``refused``, with the reason.
 
 --compare takes measured records and prints the errors of their predictions, by family, held out and not.  Points that
-the file of ``--out`` has predictions of are not predicted again.
+the file of ``--out`` has predictions of, for the same GPU and by the same code, are not predicted again.
 
 --network takes whole networks, planned for the GPU as ``alexconv run --network`` plans them: a line for each stage, and
 the sum with the gaps of its schedule's graph, as a record of type ``network-prediction``.
@@ -39,7 +39,7 @@ from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
 from alexconv.predict import accuracy, gpu
 from alexconv.predict.page import of_type
-from alexconv.predict.predictions import NETWORK_TYPE, KernelCache, predict_points, recorded
+from alexconv.predict.predictions import NETWORK_TYPE, TYPE, KernelCache, key_of, predict_points, recorded
 from alexconv.predict.tables import show_lines, show_machine_code, show_predictions
 from alexconv.records import environment
 from alexconv.records.store import RecordFile, Records, read
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
     add("--sass", action="store_true", help="show each kernel's machine code, with predicted cycles and source lines")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
-    add("--resume", action="store_true", help="predict only points that FILE lacks")
+    add("--resume", action="store_true", help="predict only points that FILE lacks, or whose code has changed")
     add(
         "--compare",
         nargs="+",
@@ -124,8 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = read(options.compare) if options.compare else None
     points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
-    known = accuracy.predictions_in(file.previous) if measured or options.resume else {}
-    wanted = [point for point in points if accuracy.identity(point.axes()) not in known]
+    earlier = of_type(file.previous, TYPE) if measured or options.resume else []
+    keys = {key_of(point, chosen): point for point in points}
+    known = {record["code"]: record for record in earlier if record.get("code") in keys}
+    wanted = [point for key, point in keys.items() if key not in known]
     headers = environment.write_headers(
         file, {"gpu": chosen.key, "name": chosen.name}, command_line(MODULE, arguments), method="predicted"
     )
@@ -141,14 +143,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.sass:
                 show_machine_code(console, prediction, cache)
     if measured:
-        compared = accuracy.pairs(measured, read([options.out]), ladder)
+        predictions = [*known.values(), *(prediction.record() for prediction in point_predictions)]
+        compared = accuracy.pairs(measured, accuracy.by_computation(predictions), ladder)
         if not compared:
             raise UsageError("the record files have no point that can be predicted")
         print("\n".join(accuracy.table(compared)))
         good, sets = accuracy.picks(compared)
         print(f"\nconstants: the fastest or one within 2 % of it is picked in {good} of {sets} sets of three and more")
-    console.print(f"{plural(len(point_predictions), 'point')} predicted; records: {options.out}", soft_wrap=True)
-    return 1 if point_predictions and all(prediction.reason for prediction in point_predictions) else 0
+    refused = sum(prediction.reason is not None for prediction in point_predictions)
+    predicted = (
+        plural(len(point_predictions) - refused, "point") + " predicted" + f", {refused} refused" * (refused > 0)
+    )
+    console.print(f"{predicted}; records: {options.out}", soft_wrap=True)
+    return 1 if refused and refused == len(point_predictions) else 0
 
 
 if __name__ == "__main__":

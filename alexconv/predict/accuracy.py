@@ -1,6 +1,6 @@
 """Predicted and measured times compared: errors by family, held out and not."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean, median
@@ -67,14 +67,17 @@ def identity(point: Record) -> str:
 
 def predictions_in(records: Records) -> dict[str, Record]:
     """The last prediction of each point."""
-    headers = [header for header in records.headers.values() if header["type"] == TYPE]
-    return {identity(record["point"]): record for record in headers}
+    return by_computation(header for header in records.headers.values() if header["type"] == TYPE)
 
 
-def pairs(measured: Records, predicted: Records, ladder: Ladder = LADDER) -> list[Pair]:
+def by_computation(predictions: Iterable[Record]) -> dict[str, Record]:
+    """Predictions by what is computed; the last of several."""
+    return {identity(record["point"]): record for record in predictions}
+
+
+def pairs(measured: Records, known: Mapping[str, Record], ladder: Ladder = LADDER) -> list[Pair]:
     """Every measured point that has a prediction."""
     comparisons = []
-    known = predictions_in(predicted)
     for name, record in measured_points(measured, ladder).items():
         if name in known:
             point, prediction = planned_point(record), known[name]

@@ -352,12 +352,17 @@ def _map(tensor_map: Map) -> _TensorMap:
     return fields
 
 
+def simulator_texts() -> list[str]:
+    """The simulator's C++ files."""
+    return [file.read_text() for file in sorted(_FOLDER.iterdir())]
+
+
 @cache
 def _library() -> ctypes.CDLL:
     """The compiled simulator; raises MissingTool and CompileError."""
     cxx = find_cxx()
     source = _enumerations() + "".join(f'#include "{_FOLDER / name}"\n' for name in ("simulator.cpp",))
-    texts = [source, *(file.read_text() for file in sorted(_FOLDER.iterdir()))]
+    texts = [source, *simulator_texts()]
     key = sha256(repr((cxx, compiler_version(cxx), _FLAGS, texts, cpu_features())).encode()).hexdigest()[:32]
 
     def build(target: Path) -> None:

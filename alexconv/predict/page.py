@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS
-from alexconv.predict.accuracy import Pair, identity, median_ms, pairs, picks, spearman, table
+from alexconv.predict.accuracy import Pair, identity, median_ms, pairs, picks, predictions_in, spearman, table
 from alexconv.predict.predictions import NETWORK_TYPE
 from alexconv.predict.split import STUDY_FAMILIES
 from alexconv.records.compressed import files_in
@@ -25,7 +25,7 @@ SUMMED = "whole network from its measured stages"  # and the predicted gaps
 
 def known_pairs(results: Path) -> list[Pair]:
     """Measured points of a checkout's ``results`` with their predictions."""
-    return pairs(measured_h200(results), read([results / "predicted" / "h200.jsonl"]))
+    return pairs(measured_h200(results), predictions_in(read([results / "predicted" / "h200.jsonl"])))
 
 
 def measured_h200(results: Path) -> Records:
@@ -37,9 +37,11 @@ def parts(results: Path) -> dict[str, str]:
     """The page's tables by the names of their markers."""
     folder = results / "predicted"
     known = known_pairs(results)
-    h100 = pairs(read([results / H100]), read([folder / "h100-blind.jsonl"]))
+    h100 = pairs(read([results / H100]), predictions_in(read([folder / "h100-blind.jsonl"])))
     again = h100_pairs(results)
-    second = pairs(read(files_in(results, SECOND)), read([folder / "h100-blind-2.jsonl"]), ALL_DIRECTIONS)
+    second = pairs(
+        read(files_in(results, SECOND)), predictions_in(read([folder / "h100-blind-2.jsonl"])), ALL_DIRECTIONS
+    )
     others = {"H100, blind": h100, "H100 since": again, "H100, blind again": second}
     tables = {
         "ladder": ladder(known),
@@ -50,7 +52,9 @@ def parts(results: Path) -> dict[str, str]:
         "h100-misses": misses(h100),
         "h100-again": table(again),
         "h100-again-misses": misses(again),
-        "h200-again": improved(known, pairs(measured_h200(results), read([folder / "h200-again.jsonl"]))),
+        "h200-again": improved(
+            known, pairs(measured_h200(results), predictions_in(read([folder / "h200-again.jsonl"])))
+        ),
         "second": table(second) if second else ["Not measured."],
         "second-misses": misses(second) if second else [],
         "networks": networks(network_times(results, *NETWORKS)),
@@ -63,7 +67,7 @@ def parts(results: Path) -> dict[str, str]:
 
 def h100_pairs(results: Path) -> list[Pair]:
     """An H100's measured points with the predictions that were made after them."""
-    return pairs(read([results / H100]), read([results / "predicted" / "h100.jsonl"]))
+    return pairs(read([results / H100]), predictions_in(read([results / "predicted" / "h100.jsonl"])))
 
 
 @dataclass(frozen=True)

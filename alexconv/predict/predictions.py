@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 
-from alexconv.errors import CompileError
+from alexconv.code import code_of
+from alexconv.compiling import nvcc
+from alexconv.errors import CompileError, MissingTool
 from alexconv.kernels.bound import BoundRung
 from alexconv.planning.points import Point
 from alexconv.predict import model
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.gpu import SECTOR, WARP, Gpu
-from alexconv.predict.native import STALLS
-from alexconv.records.store import Record, RecordWriter
+from alexconv.predict.native import STALLS, simulator_texts
+from alexconv.records.store import Record, RecordWriter, digest
 
 TYPE = "prediction"
 NETWORK_TYPE = "network-prediction"  # of a whole network (alexconv.networks.predicted)
@@ -43,12 +45,23 @@ class PointPrediction:
 
     def record(self) -> Record:
         """The prediction as a record file holds it."""
-        record: Record = {"point": self.point.axes(), "gpu": self.gpu.key}
+        record: Record = {"point": self.point.axes(), "gpu": self.gpu.key, "code": key_of(self.point, self.gpu)}
         if self.reason:
             return record | {"status": "refused", "reason": self.reason}
         low, high = self.band()
         launches = [launch_record(launch) for launch in self.launches]
         return record | {"status": "ok", "ms": self.milliseconds, "band_ms": [low, high], "launches": launches}
+
+
+def key_of(point: Point, on: Gpu) -> str:
+    """Digest of all that a prediction depends on: point, kernel, compiler, launches, GPU, model."""
+    bound = point.bound(on.device)
+    try:
+        kernel = nvcc.cubin_key(bound.rung.path, bound.macros, nvcc.arch_name(on.capability))
+    except MissingTool:  # nothing can be predicted
+        kernel = ""
+    model_code = [code_of(predict_points, KernelCache), *simulator_texts()]
+    return digest([point.axes(), kernel, bound.launch_facts(point.N), on.key, on.values, *model_code])
 
 
 def launch_record(launch: model.Prediction) -> Record:

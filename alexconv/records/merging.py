@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import UsageError
+from alexconv.messages import plural
 from alexconv.records.compressed import refuse_to_write
 from alexconv.records.store import complete, identity, lines_of, make_folder, parsed
 
@@ -27,7 +28,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
 
     All records of a point that several files have are kept; the last counts, as it does within a file.  One file at a
     time is in memory; of the others, digests of lines and points.  Raises UsageError if ``out`` exists or cannot be
-    written, and for a file that cannot be read; no new file is left then.
+    written, for a file that cannot be read, and where no file has a record; no new file is left then.
     """
     counts = Merged()
     try:
@@ -37,6 +38,8 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
             file.writelines(line + b"\n" for line in _joined(paths, counts))
             file.flush()
             os.fsync(file.fileno())
+            if not counts.headers + counts.points:
+                raise UsageError(f"no record in {plural(counts.unreadable, 'line')}: are these record files?")
     except FileExistsError:
         raise UsageError(f"{out} exists already and is not overwritten: name another file") from None
     except OSError as error:

@@ -1,6 +1,7 @@
 """Assignments, screens, answers and scores; a few submissions graded whole."""
 
 import csv
+import errno
 import io
 import json
 import re
@@ -20,6 +21,7 @@ import pytest
 from compilers import needs_gcc
 
 from alexconv import assignment as command
+from alexconv import new
 from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool, UsageError
 from alexconv.files import locked
@@ -62,6 +64,21 @@ def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     assert command.main([str(tmp_path / "hw")]) == 2  # it already exists
 
 
+@pytest.mark.parametrize("module", [command, new])
+def test_a_full_disk_leaves_no_part_of_a_new_folder(module, tmp_path, monkeypatch, capsys):
+    write_text = Path.write_text
+
+    def full(path, *words):
+        if path.name == "README.md":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_text(path, *words)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert module.main([str(tmp_path / "made")]) == 2
+    assert capsys.readouterr().err == f"error: cannot create {tmp_path}/made: No space left on device\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_hidden_shapes_differ_from_assignment_to_assignment():
     assignments = [assignment.new("hw", "ece408-2019", None, 1.0, None) for _ in range(3)]
     assert len({homework.shapes for homework in assignments}) == 3
@@ -75,6 +92,7 @@ BAD = {
     "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape needs the integers"),
     "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
     "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
+    "a word for the seed": (lambda text: re.sub(r'"seed": \d+', '"seed": "a"', text), "seed and N"),
     "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
 }
 

@@ -19,6 +19,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.own import folders
 from alexconv.own.wrapping import wrapped
+from alexconv.paths import CACHE_VARIABLE
 from alexconv.predict import __main__ as predict
 from alexconv.profile import __main__ as profile
 from alexconv.records.store import read
@@ -120,6 +121,12 @@ BUGS = {
         "no answer",
     ),
 }
+
+
+def test_a_cache_that_cannot_be_written_is_no_verdict(folder, monkeypatch, capsys):
+    monkeypatch.setenv(CACHE_VARIABLE, "/proc/1/nothing")
+    assert check.main([str(folder)]) == UsageError.exit_status
+    assert capsys.readouterr().err.startswith("error: cannot create the cache folder")
 
 
 @needs_gcc
@@ -248,6 +255,13 @@ def test_a_course_file_runs_unchanged_beside_the_ladder(tmp_path):
     ]
 
 
+def test_a_course_file_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "mine.cu"
+    file.write_text(COURSE_TEXT, encoding="utf-8-sig")
+    status, records = ran(tmp_path, "--kernel", str(file), "--rungs", "mine")
+    assert (status, [record["status"] for record in records]) == (0, ["ok"])
+
+
 @needs_gcc
 def test_a_missing_barrier_of_a_course_file_is_named_with_its_line(tmp_path, capsys):
     file = tmp_path / "mine.cu"
@@ -281,6 +295,44 @@ COURSE_FAULTS = {
         "cudaMemcpy",
     ),
 }
+
+
+CONSTANT = (
+    COURSE_TEXT.replace("__global__", "__constant__ float filters[24 * 12 * 7 * 7];\n__global__", 1)
+    .replace("#define w4d(i3, i2, i1, i0) w[", "#define w4d(i3, i2, i1, i0) filters[")
+    .replace(
+        "    conv_forward_kernel<<<",
+        "    cudaMemcpyToSymbol(filters, w, M * C * K * K * sizeof(float));\n    conv_forward_kernel<<<",
+    )
+)
+
+
+@pytest.mark.parametrize("layer", ["1", "2"])
+def test_a_course_file_may_have_a_constant_array_larger_than_the_filters(layer, tmp_path):
+    file = tmp_path / "mine.cu"
+    file.write_text(CONSTANT)
+    words = "--kernel", str(file), "--rungs", "mine", "--workload", "lenet-72-k7", "--layers", layer
+    status, records = ran(tmp_path, *words)
+    assert (status, [record["status"] for record in records]) == (0, ["ok"])
+
+
+COPY = "cudaMemcpyToSymbol(filters, w, M * C * K * K * sizeof(float));"
+CONSTANT_FAULTS = {
+    "a part": ("* sizeof(float));\n", ");\n", "filters, here 540 bytes to its start, not 135 to byte 0"),
+    "elsewhere": ("sizeof(float));\n", "sizeof(float), 4);\n", "not 540 to byte 4"),
+    "too small": ("[24 * 12 * 7 * 7]", "[100]", "filters has 400 bytes, and the filters 540"),
+    "two arrays": (COPY, f"{COPY} cudaMemcpyToSymbol(more, w, M * C * K * K * sizeof(float));", "to filters and more"),
+}
+
+
+@pytest.mark.parametrize("fault", CONSTANT_FAULTS)
+def test_a_constant_array_without_all_filters_is_one_line(fault, tmp_path):
+    old, changed, expected = CONSTANT_FAULTS[fault]
+    assert old in CONSTANT
+    file = tmp_path / "mine.cu"
+    file.write_text("__constant__ float more[10000];\n" + CONSTANT.replace(old, changed))
+    with pytest.raises(UsageError, match=expected):
+        wrapped(file, "ece408")
 
 
 @pytest.mark.parametrize("fault", COURSE_FAULTS)

@@ -92,7 +92,7 @@ def test_a_constant_without_effect_adds_no_point():
 
 
 def test_bad_constants_are_usage_errors():
-    for text in ("NOPE=1", "COALESCED", "COALESCED=x"):
+    for text in ("NOPE=1", "COALESCED", "COALESCED=x", "THREAD_OUTPUTS=1,2147483648"):
         with pytest.raises(UsageError):
             parse_constants([text])
     with pytest.raises(UsageError, match="COALESCED of direct is 0, 1, not 2"):

@@ -7,7 +7,7 @@ import pytest
 from report_records import record, write
 from rung_runs import assert_exact
 
-from alexconv import cards, run
+from alexconv import cards, new, run
 from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool
 from alexconv.executors import choose_executor
@@ -102,6 +102,20 @@ def test_the_matrix_resumes_and_shows_what_does_not_apply(tmp_path, capsys):
         "3 channels: the copy engine takes multiples of 8",
         "363 taps of a filter exceed 320",
     }
+
+
+def test_the_matrix_checks_again_what_has_changed(tmp_path, capsys):
+    def filled(parts="check"):
+        words = ["--gpu", "t4", "--ladder", str(folder), "--rungs", "mine", "--layers", "3", "--parts", parts]
+        status = cards.main([*words, "--out", str(tmp_path / "cards.jsonl")])
+        return status, capsys.readouterr().out.splitlines()[-1].partition(";")[0]
+
+    folder = tmp_path / "mine"
+    assert new.main([str(folder)]) == 0
+    assert [filled(), filled()] == [(0, "1 point, 0 wrong"), (0, "0 points, 0 wrong")]
+    kernel = folder / "mine.cu"
+    kernel.write_text(kernel.read_text().replace("float sum = 0;", "float sum = 1;"))
+    assert [filled(), filled()] == [(1, "1 point, 1 wrong"), (1, "0 points, 1 wrong")]
 
 
 def test_rungs_that_no_gpu_runs_on_layer_3_are_those_of_layer_1():

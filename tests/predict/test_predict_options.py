@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 import stored_code
+from report_records import record, write
 
-from alexconv import run
+from alexconv import new, run
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
@@ -131,6 +132,40 @@ def test_machine_code_stands_beside_its_lines_and_cycles(tmp_path, capsys, monke
     assert 0 < target < int(loop[:4], 16), "the loop over channels goes back"
     shares = [float(number) for row in rows for number in re.findall(r" (\d+\.\d)  \S+\.cuh?:", row)]
     assert 95 < sum(shares) <= 100.5
+
+
+def test_only_predictions_of_the_same_gpu_and_code_are_kept(tmp_path, capsys, monkeypatch):
+    def predicted(*more):
+        assert predict.main(["--layers", "3", "--N", "1", "--out", str(tmp_path / "p.jsonl"), "--resume", *more]) < 2
+        return capsys.readouterr().out.splitlines()[-1].partition(";")[0]
+
+    monkeypatch.setattr("alexconv.compiling.nvcc.nvcc_version", lambda: "13")
+    known = ["--rungs", "direct-register"]
+    words = [predicted(*known, "--gpu", "t4"), predicted(*known), predicted(*known), predicted(*known, "--gpu", "t4")]
+    assert words == ["1 point predicted", "1 point predicted", "0 points predicted", "0 points predicted"]
+    monkeypatch.setattr("alexconv.compiling.nvcc.nvcc_version", lambda: "14")
+    assert predicted(*known) == "1 point predicted"
+
+    assert new.main([str(tmp_path / "mine")]) == 0
+    own = ["--ladder", str(tmp_path / "mine"), "--rungs", "mine"]
+    kernel = tmp_path / "mine" / "mine.cu"
+    assert [predicted(*own), predicted(*own)] == ["0 points predicted, 1 refused", "0 points predicted"]
+    kernel.write_text(kernel.read_text().replace("float sum = 0;", "float sum = 1;"))
+    assert predicted(*own) == "0 points predicted, 1 refused"
+
+
+def test_times_are_compared_with_predictions_of_the_gpu_that_is_named(tmp_path, capsys):
+    def compared(out):
+        words = ["--compare", str(measured), "--out", str(tmp_path / out)]
+        assert predict.main(words) == 0
+        return capsys.readouterr().out.partition("constants:")[0]
+
+    measured = write(tmp_path / "m.jsonl", [record("alexnet", 3, 1, "direct-register") | {"pieces": 1}])
+    alone = compared("alone.jsonl")
+    of_t4 = ["--gpu", "t4", "--layers", "3", "--N", "1", "--rungs", "direct-register"]
+    assert predict.main([*of_t4, "--out", str(tmp_path / "both.jsonl")]) == 0
+    capsys.readouterr()
+    assert compared("both.jsonl") == alone
 
 
 RUN = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import pytest
 from compilers import needs_gcc
+from report_records import record, write
 
 import alexconv
 from alexconv import ceilings, machine, reference
+from alexconv.check import __main__ as check
 from alexconv.cli.display import Progress
+from alexconv.errors import UsageError
 from alexconv.options import command_line
 from alexconv.profile import __main__ as profile
 from alexconv.records.store import read
@@ -161,3 +165,20 @@ def test_a_recorded_command_names_no_absolute_folder():
     words = ["--out", "/home/someone/some where/r.jsonl", "--kernel=/srv/k.cu", "results/a.jsonl", "--mix", "1=a:B=2"]
     shown = shlex.split(command_line("alexconv.run", words))[3:]
     assert shown == ["--out", "r.jsonl", "--kernel=k.cu", "results/a.jsonl", "--mix", "1=a:B=2"]
+
+
+def test_a_name_that_is_not_utf_8_is_at_most_one_line(tmp_path, capsys):
+    name = tmp_path / "\udcff.cu"
+    name.write_text("void conv_forward() {}\n")
+    assert check.main([str(name)]) == UsageError.exit_status
+    assert capsys.readouterr().err == "error: utf-8 has no '\\udcff': rename the file, or set PYTHONUTF8=1\n"
+
+
+def test_a_report_under_an_ascii_locale_is_at_most_one_line(tmp_path):
+    records = write(tmp_path / "records.jsonl", [record("alexnet", 3, 1, "direct")])
+    command = [sys.executable, "-m", "alexconv.reports", str(records), "-o", str(tmp_path / "report")]
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == UsageError.exit_status
+    assert done.stderr.splitlines()[-1].startswith("error: ascii has no ")
+    assert "Traceback" not in done.stderr

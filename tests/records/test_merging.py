@@ -65,10 +65,25 @@ def test_an_unreadable_file_leaves_no_merged_file(tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(("content", "count"), [(b"", "0 lines"), (b"\0\xff\nkernel\n", "2 lines")])
+def test_files_without_records_leave_no_merged_file(content, count, tmp_path, capsys):
+    one, out = tmp_path / "one.jsonl", tmp_path / "out.jsonl"
+    one.write_bytes(content)
+    assert merge.main([str(one), "--out", str(out)]) == UsageError.exit_status
+    assert f"no record in {count}" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
 def test_an_invalid_shard_is_refused(text):
     with pytest.raises(UsageError, match="--shard"):
         parse_shard(text)
+
+
+def test_of_more_shards_than_points_the_first_have_one_each():
+    points = [point_of(batch_of("alexnet", layer, 1), "direct") for layer in (1, 2)]
+    assert {len(shard_of(points, number, 10**15)) for number in (1, 2)} == {1}
+    assert shard_of(points, 3, 10**15) == shard_of([], 1, 2) == []
 
 
 def test_shards_share_the_groups_and_keep_them_whole():

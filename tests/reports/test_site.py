@@ -146,6 +146,8 @@ def test_a_rung_s_page_says_what_its_constants_mean_and_their_defaults(counted: 
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.constants], ids=lambda rung: rung.name)
 def test_the_defaults_on_a_rung_s_page_are_those_that_ran(rung: Rung) -> None:
     records = measurements_of(RESULTS / "h200-main-job.jsonl")
+    if not any(point.series.rung == rung.name for point in records.points):
+        pytest.skip("a rung that was not on the ladder when the main job ran")
     (shown,) = rung_pages.constants(records, rung)
     defaults = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
     own = [point for point in records.points if point.series.rung == rung.name and point.median("kernel")]

@@ -97,7 +97,7 @@ class HostBuffers:
         self.buffers = {name: executor.allocate(size, name) for name, size in sizes.items()}
         self.inputs = {roles.x, roles.w, *prepared} | ({BIAS} & sizes.keys())  # never written by a piece's launches
         if rung.constant_symbol:
-            program.module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
+            program.module.symbol(rung.constant_symbol)[: w.nbytes] = w.reshape(-1).view(np.uint8)
         else:
             self.buffers[roles.w].array(w.dtype, w.shape)[:] = w
         if bias is not None:
