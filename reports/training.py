@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from alexconv.messages import plural
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import device_name
 from alexconv.records.published import benchmarks
@@ -173,7 +174,7 @@ def network_rows(layers: Layers) -> Iterator[tuple[Cell, ...]]:
                 if len(known) == len(of) and known[0]:
                     sums = [total(known, direction) for direction in DIRECTIONS]
                     wrong = sum(not time.right for layer in known for time in layer.values())
-                    mark = f" ({wrong} gradients wrong)" if wrong else ""
+                    mark = f" ({plural(wrong, 'gradient')} wrong)" if wrong else ""
                     rows.append((f"{NAMES[contender]}, {precision}{mark}", sums))
         if not rows:
             continue

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
 #
-# STAGES names some of the stages, or parts of them, each of at most eight files and about eight minutes:
+# STAGES names some of the stages, or parts of them, each of at most eight files and ten minutes:
 #
 #   part-1   8 files, 6 min  the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
 #   part-2   8 files, 4 min  counters, with references of large batches on the CPU; microbenchmarks
