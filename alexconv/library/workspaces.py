@@ -529,8 +529,9 @@ class Gpu:
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
         building = [COMPILERS.submit(build.compile) for build in wanted]
         cubins = [compilation.result() for compilation in building]
-        for build, cubin in zip(wanted, cubins, strict=True):
-            self._any_shape[build.source, build.macros[BYTES]] = gpu.load(cubin)
+        self._any_shape = {
+            (build.source, build.macros[BYTES]): gpu.load(cubin) for build, cubin in zip(wanted, cubins, strict=True)
+        }
         return self._any_shape
 
     def of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:

@@ -227,6 +227,47 @@ def test_one_generic_kernel_computes_what_no_rung_takes(machine, monkeypatch):
     assert (launch.entry, launch.words[:3]) == ("convolve_each", [X, W, 0])
 
 
+def test_captured_calls_of_the_generic_kernel_leave_nothing_behind(machine, torch, monkeypatch):
+    monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
+    layer, x = layer_of({"w": (9, 2, 3, 3)}, groups=3), Tensor((2, 6, 9, 9), X)
+    layer(x)
+    before, torch.stream = len(layer._operation._quick), 0x7000
+    machine.variable("capturing").value = 1
+    layer(x), layer(x)
+    machine.library.end_graph()
+    assert len(layer._operation._quick) == before == 1
+
+
+def test_an_output_in_the_memory_of_what_is_read_is_refused(machine):
+    layer, x = layer_of({"w": (256, 256, 3, 3)}, padding=1), Tensor(SMALL["x"], X)
+    for _ in range(2):  # before and after a similar call
+        with pytest.raises(ValueError, match="out and x have the same memory"):
+            layer(x, x)
+        with pytest.raises(ValueError, match="out and residual have the same memory"):
+            layer(x, Tensor(SMALL["x"], Y), Tensor(SMALL["x"], Y))
+        layer(x, Tensor(SMALL["x"], Y)), layer(x, Tensor(SMALL["x"], Y), x)
+    empty = Tensor((0, 256, 15, 15), 0)
+    assert layer(empty, empty) is empty
+
+
+def test_kernels_for_every_shape_of_which_one_did_not_load_are_loaded_again(machine, monkeypatch):
+    builds = [SimpleNamespace(source=name, macros={"ELEMENT_BYTES": 4}, compile=lambda: b"") for name in "ab"]
+    monkeypatch.setattr(workspaces, "of_library", lambda arch: builds)
+    monkeypatch.setattr(workspaces, "missing", lambda wanted: [])
+    gpu, loaded = machine.gpu, []
+
+    def load(cubin):
+        loaded.append(len(loaded))
+        if len(loaded) == 2:
+            raise LaunchError("loading kernels: CUDA_ERROR_OUT_OF_MEMORY")
+        return loaded[-1]
+
+    monkeypatch.setattr(gpu.executor.gpu, "load", load)
+    with pytest.raises(LaunchError):
+        workspaces.Gpu.any_shape(gpu)
+    assert workspaces.Gpu.any_shape(gpu).keys() == {("a", 4), ("b", 4)}
+
+
 def test_filters_of_conv2d_are_prepared_in_each_call(machine):
     for address in (W, W + 64):
         alexconv.conv2d(Tensor(SMALL["x"], X), Tensor(SMALL["w"], address))
@@ -715,6 +756,15 @@ def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(m
     choices.keep(executor, request, auto.Choice(rung, rung.resolve(conv, {}, 1), False))
     assert choices.load(executor, request, 100 << 30).choice.rung is rung
     assert choices.load(executor, request, 1000) is None
+
+
+def test_a_choice_made_where_memory_is_scarce_is_not_kept(machine, cache, monkeypatch):
+    conv = Conv(256, 15, 15, 384, 3, 3)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(machine.gpu.executor, "memory_budget", lambda: 1000)
+        assert routes.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None
+    routes.chosen.cache_clear()
+    assert routes.chosen(machine.gpu, conv, 1, "fp32", "nchw").rung.name == "mma-split"
 
 
 LAYER_2 = Terms((1, 1), (2, 2, 2, 2))
