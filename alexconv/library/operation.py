@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from alexconv.errors import OutOfMemory
 from alexconv.library import devices
 from alexconv.library.arrays import (
     ALIGNMENT,
@@ -160,7 +161,11 @@ class Operation:
         if packet is not None and packet.usable():
             return packet
         lane = device.lane_of(numbers, stream)
-        packet = self._new_packet(device, call, lane)
+        try:
+            packet = self._new_packet(device, call, lane)
+        except OutOfMemory:  # there may be less memory than when the batch was cut
+            device.forget_plans()
+            packet = self._new_packet(device, call, lane)
         if lane.life:
             lane.held.append(packet.resources)
             packet.once = True

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +30,12 @@ X, W, Y = 1 << 40, 1 << 41, 1 << 42
 SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch
 OF_A_SLICE = 512 * 169, 169, 13, 1  # strides, in an array of 512 channels
 LARGE = {"x": (128, 256, 15, 15), "w": (384, 256, 3, 3)}  # for one with launches that prepare the input
+
+
+class Status(IntEnum):
+    """The driver's."""
+
+    CUDA_ERROR_OUT_OF_MEMORY = 2
 
 
 @pytest.fixture
@@ -122,6 +129,20 @@ def test_a_residual_and_a_slice_of_channels_reach_the_rung(machine):
         (launch,) = machine.launched()
         assert launch.entry == "mma_split" and {X, out.address + moved} <= set(launch.words)
         assert launch.words[-1] == residual.address + moved
+
+
+def test_a_slice_of_channels_is_copied_from_where_the_rung_stores_it(machine, monkeypatch):
+    layer, x, copied = layer_of({"w": (8, 5, 3, 3)}), Tensor((4, 5, 15, 15), X), []
+    out, copy = Tensor((4, 8, 13, 13), Y, strides=(24 * 169, 169, 13, 1)), workspaces.generic.copy
+    layer(x, out)
+    (loaded,) = machine.gpu._programs.values()
+    budget = loaded.bound.device_bytes(2)  # of pieces whose inputs are not aligned
+    monkeypatch.setitem(machine.gpu.__dict__, "workspace_bytes", budget)
+    monkeypatch.setattr(workspaces.generic, "copy", lambda *arrays: copied.append(arrays[0]) or copy(*arrays))
+    machine.gpu._programs.clear(), layer._operation._packets.clear(), layer._operation._quick.clear()
+    layer(x, out)
+    of_outputs = [source for source in copied if source.shape[1] == 8]
+    assert [(source.shape[0], source.strides[0]) for source in of_outputs] == [(2, 24 * 169)] * 2
 
 
 def test_a_residual_in_another_order_is_added_after_the_rung(machine):
@@ -311,6 +332,22 @@ def test_a_larger_workspace_replaces_the_first_and_its_packets(machine):
     places = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
     (place,) = places
     assert place in machine.bindings.allocated and len(machine.bindings.allocated) == before
+
+
+def test_a_batch_is_cut_again_where_its_workspace_no_longer_fits(machine, torch, monkeypatch):
+    layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
+    layer(x), machine.launched(), layer(x)
+    whole, most = len(machine.launched()), machine.gpu._lanes[0, 0].nbytes // 2
+    allocate = machine.bindings.cuMemAlloc
+
+    def short(nbytes):
+        return allocate(nbytes) if nbytes < most else (Status.CUDA_ERROR_OUT_OF_MEMORY, 0)
+
+    monkeypatch.setattr(machine.bindings, "cuMemAlloc", short, raising=False)
+    monkeypatch.setattr(machine.gpu.executor, "memory_budget", lambda: most - 1)
+    torch.stream = 0x7000
+    layer(x), machine.launched(), layer(x)
+    assert len(machine.launched()) > whole
 
 
 def test_a_captured_graph_has_a_workspace_that_ends_with_it(machine, torch):
