@@ -752,6 +752,9 @@ def test_warm_compiles_and_names_the_rungs(machine):
     assert machine.gpu.executor.loaded == loaded
     with pytest.raises(ValueError, match="groups is a whole number"):
         alexconv.warm([alexconv.Shape(SMALL["x"], SMALL["w"], groups=0)])
+    for images in (0, -2):
+        with pytest.raises(ValueError, match="a call without images has no kernel"):
+            alexconv.warm([alexconv.Shape((images, *SMALL["x"][1:]), SMALL["w"])])
 
 
 def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
