@@ -135,10 +135,12 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
         ``scale``: ``[M][1][1]``, factors of the outputs before that.
         """
         inputs = (x,) if residual is None else (x, residual)
+        y_shape = len(x), self.out_features, *x.shape[1:-1]
         dtype = getattr(torch, PRECISIONS[self.precision].dtype)
         if (
             takes(*inputs)
             and x.is_contiguous()
+            and (residual is None or residual.shape == y_shape)
             and not needs_grad(self.weight, self.bias, scale)
             and all(tensor.dtype == dtype for tensor in (*inputs, self.weight))
         ):

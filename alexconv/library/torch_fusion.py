@@ -245,7 +245,7 @@ class Rewriting:
     def _absorb_linear(self, node: Any) -> None:
         """Moves what follows a linear layer over pixels into its call: GELU, or the end of a residual block.
 
-        That is a factor for each channel, and an addition, after a permutation to ``[N][C][H][W]``.
+        That is a factor for each channel, or one, and an addition, after a permutation to ``[N][C][H][W]``.
         """
         following = only_user(node)
         if following is not None and self._is_gelu(following):
@@ -282,6 +282,9 @@ class Rewriting:
             return None
         (scale,) = [side for side in product.args if side is not permutation]
         if not isinstance(scale, torch.fx.Node) or scale.op != "get_attr":
+            return None
+        factors = operator.attrgetter(scale.target)(self.model)
+        if factors.numel() != 1 and factors.shape[-3:] != (factors.numel(), 1, 1):
             return None
         addition = only_user(product)
         if addition is None or (residual := self._addend(addition, product)) is None:

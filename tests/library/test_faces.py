@@ -471,5 +471,29 @@ def test_linear_layers_over_pixels_are_convolutions_with_what_follows_them(torch
         assert [len(tensors) for tensors in computed] == [1, 2] * 2
 
 
+def test_the_end_of_a_residual_block_that_broadcasts_is_left(torch, monkeypatch):
+    from alexconv.library import torch_face
+
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, scale, images):
+            super().__init__()
+            self.body, self.scale, self.images = nn.Linear(4, 4), nn.Parameter(scale), images
+
+        def forward(self, x):
+            return x[: self.images] + self.scale * self.body(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    torch.manual_seed(5)
+    monkeypatch.setattr(torch_face, "takes", lambda *tensors: True)
+    x = torch.rand(2, 4, 4, 4).contiguous(memory_format=torch.channels_last)
+    for scale, images in ((torch.rand(4), 2), (torch.rand(4, 1, 1), 1), (torch.rand(1), 2)):
+        model = Block(scale, images).eval()
+        with torch.no_grad():
+            expected = model(x)
+            alexconv.patch(model, fuse=True, say=str)
+            torch.testing.assert_close(model(x), expected)
+
+
 def x_of(torch):
     return torch.linspace(-1, 1, 2 * 4 * 7 * 6).reshape(2, 4, 7, 6)
