@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from alexconv.errors import OutOfMemory
 from alexconv.library import devices
 from alexconv.library.arrays import (
     ALIGNMENT,
@@ -67,8 +68,12 @@ class Operation:
         if out is not None:
             out_address = out.data_ptr()
             key += tensor_key(out)
+            if out_address == address:
+                return self.compute(x, out, w, bias, residual)
         if residual is not None:
             residual_address = residual.data_ptr()
+            if residual_address == out_address:
+                return self.compute(x, out, w, bias, residual)
             key += (out is None, "residual", *tensor_key(residual))
         if w is not None:
             filter_addresses = w.data_ptr(), 0 if bias is None else bias.data_ptr()
@@ -104,6 +109,9 @@ class Operation:
             return Operation(self.terms, self.backend, FixedFilters(w, bias, self.terms)).compute(
                 x, out, residual=residual
             )
+        if out_view is not None and call.N:
+            check_apart(out_view, x_view, "x")
+            check_apart(out_view, residual_view, "residual")
         device = devices.gpu(x_view.descriptor.device)
         with device.lock, device.current():
             if out_view is None:
@@ -153,9 +161,14 @@ class Operation:
         if packet is not None and packet.usable():
             return packet
         lane = device.lane_of(numbers, stream)
-        packet = self._new_packet(device, call, lane)
+        try:
+            packet = self._new_packet(device, call, lane)
+        except OutOfMemory:  # there may be less memory than when the batch was cut
+            device.forget_plans()
+            packet = self._new_packet(device, call, lane)
         if lane.life:
             lane.held.append(packet.resources)
+            packet.once = True
             return packet
         if len(self._packets) >= MOST_PACKETS:
             self._packets.clear()
@@ -185,7 +198,7 @@ class Operation:
         if route.rest:
             device.add_finish(recipe, route.rest, call.N, values.get("bias", 0), (call.y, call.residual))
         packet = Packet(recipe, lane, resources)
-        packet.once = bool(fixed and new) or lane.life is not None
+        packet.once = bool(fixed and new)
         packet.waits = waits
         return packet
 
@@ -347,6 +360,12 @@ def first_piece(device: Gpu, call: Call) -> Call:
 def tensor_key(values: Any) -> tuple[Any, ...]:
     """The facts that determine a tensor's descriptor."""
     return values.shape, values.stride(), values.dtype, values.get_device(), values.data_ptr() % ALIGNMENT
+
+
+def check_apart(out: View, array: View | None, name: str) -> None:
+    """Raises ValueError if an array begins where ``out`` does: kernels may read it after they have stored there."""
+    if array is not None and array.address == out.address:
+        raise ValueError(f"out and {name} have the same memory")
 
 
 def is_plain(values: Any) -> bool:

@@ -38,7 +38,8 @@ def chosen(device: Gpu, conv: Conv, N: int, precision: str, layout: str) -> auto
     cached = choices.load(device.executor, request, budget)
     if cached is None:
         cached = choices.CachedChoice(auto.choose(device.executor, request, print_to_stderr, budget))
-        choices.keep(device.executor, request, cached.choice)
+        if budget == device.workspace_bytes:  # with less, another process may choose a faster rung
+            choices.keep(device.executor, request, cached.choice)
     return cached.choice
 
 

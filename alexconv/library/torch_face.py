@@ -21,7 +21,7 @@ from alexconv.library.torch_fusion import (
     traced,
 )
 from alexconv.library.torch_operator import convolve
-from alexconv.library.torch_pixels import activated, takes
+from alexconv.library.torch_pixels import activated, needs_grad, takes, version
 from alexconv.messages import print_to_stderr
 from alexconv.precisions import PRECISIONS
 
@@ -59,8 +59,8 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
             return self._stored(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
-        needs_grad = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        if torch.compiler.is_compiling() or needs_grad or torch.is_autocast_enabled(x.device.type):
+        traced_or_cast = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+        if traced_or_cast or needs_grad(x, weight, bias, residual):
             y: torch.Tensor = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
             return self._stored(y, place, out)
         if place is not None:
@@ -71,6 +71,10 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
             out = torch.empty(self.y_shape(x), dtype=x.dtype, device=x.device)
         output: torch.Tensor = self._layer(activation)(x, out, residual)
         return output
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The module without its prepared filters, which belong to the memory of a GPU: for copies and files."""
+        return {**vars(self), "_fixed": {}, "_versions": ()}
 
     def _layer(self, activation: str | None) -> Conv2d:
         """The layer with an activation and its filters as they are now."""
@@ -131,12 +135,13 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
         ``scale``: ``[M][1][1]``, factors of the outputs before that.
         """
         inputs = (x,) if residual is None else (x, residual)
+        y_shape = len(x), self.out_features, *x.shape[1:-1]
         dtype = getattr(torch, PRECISIONS[self.precision].dtype)
-        frozen = not (torch.is_grad_enabled() and self.weight.requires_grad)
         if (
             takes(*inputs)
             and x.is_contiguous()
-            and frozen
+            and (residual is None or residual.shape == y_shape)
+            and not needs_grad(self.weight, self.bias, scale)
             and all(tensor.dtype == dtype for tensor in (*inputs, self.weight))
         ):
             y: torch.Tensor = self._layer(activation, scale)(x.permute(TO_NCHW), None, residual)
@@ -146,6 +151,10 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
             return y
         y = y.permute(TO_NCHW)
         return residual + (y if scale is None else scale * y)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See PatchedConv2d."""
+        return {**vars(self), "_fixed": None}
 
     def _layer(self, activation: str | None, scale: torch.Tensor | None) -> Conv2d:
         """The convolution with an activation, and its filters as they are now."""
@@ -167,13 +176,6 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
         replacement.__dict__ = layer.__dict__
         replacement.__dict__["precision"] = precision
         return replacement
-
-
-def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
-    """A value that changes when a parameter or its memory does."""
-    if parameter is None:
-        return None
-    return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
 
 FOLLOWERS = torch.nn.BatchNorm2d, torch.nn.ReLU, torch.nn.ReLU6, torch.nn.SiLU  # named where they are left

@@ -180,14 +180,16 @@ class Rewriting:
 
     def _absorb(self, node: Any) -> None:
         """Moves an addition and an activation that follow a layer into its call."""
-        last, arguments = node, {}
+        last, arguments, residual = node, {}, None
         addition = only_user(node)
         if addition is not None and (residual := self._addend(addition, node)) is not None:
             last, arguments["residual"] = addition, residual
         following = only_user(last)
         if following is not None and (name := ACTIVATIONS.get(self._kind(following))):
             last, arguments["activation"] = following, name
-        if last is node:
+        if last is node or self._changed_between(node.all_input_nodes, node, last):
+            return
+        if residual is not None and self._changed_between([residual], addition, last):
             return
         with self.graph.inserting_before(last):
             call = self.graph.call_module(node.target, node.args, {**node.kwargs, **arguments})
@@ -243,7 +245,7 @@ class Rewriting:
     def _absorb_linear(self, node: Any) -> None:
         """Moves what follows a linear layer over pixels into its call: GELU, or the end of a residual block.
 
-        That is a factor for each channel, and an addition, after a permutation to ``[N][C][H][W]``.
+        That is a factor for each channel, or one, and an addition, after a permutation to ``[N][C][H][W]``.
         """
         following = only_user(node)
         if following is not None and self._is_gelu(following):
@@ -252,6 +254,8 @@ class Rewriting:
             call, residual, scale, erased = end
             arguments, erased = {"residual": residual, "scale": scale}, [*erased, following, node]
         else:
+            return
+        if self._changed_between(node.all_input_nodes, node, call):
             return
         owner, _, attribute = node.target.rpartition(".")
         setattr(self.model.get_submodule(owner), attribute, self.linear(self._module(node)))
@@ -278,6 +282,9 @@ class Rewriting:
             return None
         (scale,) = [side for side in product.args if side is not permutation]
         if not isinstance(scale, torch.fx.Node) or scale.op != "get_attr":
+            return None
+        factors = operator.attrgetter(scale.target)(self.model)
+        if factors.numel() != 1 and factors.shape[-3:] != (factors.numel(), 1, 1):
             return None
         addition = only_user(product)
         if addition is None or (residual := self._addend(addition, product)) is None:
@@ -344,13 +351,19 @@ class Rewriting:
 
     def _changed(self, node: Any) -> bool:
         """Whether a node's output may be changed in place."""
+        return any(map(self._changes, node.users))
 
-        def changes(user: Any) -> bool:
-            name = getattr(user.target, "__name__", str(user.target))
-            in_place = user.kwargs.get("inplace", False) or getattr(self._module(user), "inplace", False)
-            return bool(in_place) or name.endswith("_") or user.target in ADDITIONS_IN_PLACE
+    def _changed_between(self, inputs: list[Any], first: Any, last: Any) -> bool:
+        """Whether a node after ``first`` and before ``last`` may change one of these in place."""
+        nodes = list(self.graph.nodes)
+        between = nodes[nodes.index(first) + 1 : nodes.index(last)]
+        return any(user.args and user.args[0] in inputs and self._changes(user) for user in between)
 
-        return any(changes(user) for user in node.users)
+    def _changes(self, user: Any) -> bool:
+        """Whether a node may change its first argument in place."""
+        name = getattr(user.target, "__name__", str(user.target))
+        in_place = user.kwargs.get("inplace", False) or getattr(self._module(user), "inplace", False)
+        return bool(in_place) or name.endswith("_") or user.target in ADDITIONS_IN_PLACE
 
     def _join(self, family: "Family") -> None:
         """Lets the parts of a family be written into its array, and takes concatenations from there."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from alexconv.library import pixels
-from alexconv.library.arrays import view
+from alexconv.library.arrays import is_aligned, view
 from alexconv.library.operation import is_plain
 
 
@@ -20,11 +20,22 @@ def takes(*tensors: torch.Tensor) -> bool:
     """Whether pixels.cu may compute with these tensors."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(tensors[0].device.type):
         return False
-    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return not needs_grad and all(
+    return not needs_grad(*tensors) and all(
         tensor.is_cuda and tensor.dim() == 4 and is_plain(tensor) and tensor.dtype in (torch.float32, torch.float16)
         for tensor in tensors
     )
+
+
+def needs_grad(*tensors: torch.Tensor | None) -> bool:
+    """Whether any of these tensors asks for its gradient."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
+    """A value that changes when a parameter or its memory does."""
+    if parameter is None:
+        return None
+    return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
 
 def computed(
@@ -37,13 +48,18 @@ def computed(
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     of_x, of_y = view(x, "x"), view(y, "y")
     launch = work(of_x.descriptor, of_y.descriptor)
-    if launch is None:
+    if launch is None or not all(readable(other, x) for other in others):
         return None
     addresses = {"x": of_x.address, "y": of_y.address}
     names = (name for name in launch.arrays if name not in addresses)
     addresses |= {name: other.data_ptr() for name, other in zip(names, others, strict=True)}
     pixels.enqueue(launch, of_x, [addresses.get(name, 0) for name in ("x", "y", "residual", "w", "bias")])
     return y
+
+
+def readable(values: torch.Tensor, x: torch.Tensor) -> bool:
+    """Whether kernels on the device of x can read a tensor's values in whole vectors, one after the other."""
+    return values.device == x.device and values.is_contiguous() and is_aligned(values.data_ptr())
 
 
 class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
@@ -53,7 +69,7 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor, activation: str | None = None) -> torch.Tensor:
         """The activation of the normalized tensor."""
-        if not self.training and takes(x):
+        if not self.training and takes(x) and not needs_grad(self.weight, self.bias):
             factors, shifts = self.factors()
             y = computed(x, x.shape, lambda of_x, of_y: pixels.affine(of_x, of_y, activation), factors, shifts)
             if y is not None:
@@ -63,7 +79,7 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
     def factors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """What the norm multiplies with, and adds after that, for each channel, as it is now."""
         state = self.running_mean, self.running_var, self.weight, self.bias
-        versions = [None if values is None else (values.data_ptr(), values._version) for values in state]
+        versions = list(map(version, state))
         if self._factors is None or self._factors[0] != versions:
             mean, variance, weight, bias = (values if values is None else values.detach().double() for values in state)
             factors: Any = (variance + self.eps).rsqrt()
@@ -171,8 +187,7 @@ def normalized(
 ) -> torch.Tensor:
     """``torch.nn.functional.layer_norm``."""
     affine = weight is not None and bias is not None and weight.dtype == bias.dtype == x.dtype
-    frozen = not (torch.is_grad_enabled() and weight is not None and weight.requires_grad)
-    if affine and frozen and x.dim() == 4 and tuple(normalized_shape) == x.shape[3:] and takes(x):
+    if affine and not needs_grad(weight, bias) and x.dim() == 4 and tuple(normalized_shape) == x.shape[3:] and takes(x):
         planes = x.permute(0, 3, 1, 2)
         y = computed(planes, planes.shape, lambda of_x, of_y: pixels.layer_norm(of_x, of_y, eps), weight, bias)
         if y is not None:

@@ -71,6 +71,8 @@ def _call(shape: Any, device: int) -> Any:
         layer = layer._replace(x=four(layer.x, "x"), filters=four(layer.filters, "filters"))
     except TypeError as error:
         raise ValueError(f"{shown(shape)} is no alexconv.Shape: {error}") from None
+    if layer.x[0] < 1:
+        raise ValueError(f"x has shape {layer.x}: a call without images has no kernel")
     terms = terms_of(
         layer.stride, layer.padding, layer.precision, "nchw", layer.dilation, layer.groups, layer.activation
     )

@@ -455,6 +455,10 @@ class Gpu:
             self._programs.popitem(last=False)
         return loaded
 
+    def forget_plans(self) -> None:
+        """Lets later calls plan anew, in the memory that there is then."""
+        self._programs.clear()
+
     def begun(self, key: WorkspaceKey) -> "Future[None] | None":
         """The background compilation of a key's rung, or None once the cache has it."""
         with self.lock:
@@ -529,8 +533,9 @@ class Gpu:
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
         building = [COMPILERS.submit(build.compile) for build in wanted]
         cubins = [compilation.result() for compilation in building]
-        for build, cubin in zip(wanted, cubins, strict=True):
-            self._any_shape[build.source, build.macros[BYTES]] = gpu.load(cubin)
+        self._any_shape = {
+            (build.source, build.macros[BYTES]): gpu.load(cubin) for build, cubin in zip(wanted, cubins, strict=True)
+        }
         return self._any_shape
 
     def of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
@@ -635,7 +640,10 @@ class Gpu:
         encoded = partial(self._map, lane, program)
 
         def packed(role: str, images: int) -> Descriptor:
-            return packed_descriptor(key.conv.shape_of(role, images), key.rung.layout_of(role), x.dtype, self.number)
+            shape = key.conv.shape_of(role, images)
+            channels = key.conv.y_channels if role == roles.y and key.conv.y_channels else shape[1]
+            whole = images, channels, *shape[2:]
+            return packed_descriptor(whole, key.rung.layout_of(role), x.dtype, self.number)._replace(shape=shape)
 
         for first, last in loaded.plan.pieces:
             images = last - first

@@ -379,6 +379,65 @@ def test_additions_and_concatenations_are_computed_with_convolutions(torch):
             torch.testing.assert_close(patched(x), model(x), rtol=1e-5, atol=1e-5)  # through the operator
 
 
+def test_a_layer_is_not_computed_after_its_input_has_changed(torch):
+    nn = torch.nn
+
+    class Changing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x):
+            y = self.a(x)
+            rectified = torch.relu_(x)
+            total = self.b(rectified) + y
+            y.zero_()
+            return torch.relu(total) + rectified + y
+
+    torch.manual_seed(4)
+    model = Changing().eval()
+    with torch.no_grad():
+        expected = model(x_of(torch))
+        alexconv.patch(model, fuse=True, say=str)
+        torch.testing.assert_close(model(x_of(torch)), expected)
+
+
+def test_a_bias_alone_is_trained(torch):
+    layer = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3))
+    layer[0].weight.requires_grad_(False)
+    alexconv.patch(layer, say=str)
+    y = layer(x_of(torch))
+    y.sum().backward()
+    torch.testing.assert_close(layer[0].bias.grad, torch.full((6,), float(y.numel() // 6)))
+
+
+def test_copies_of_a_patched_model_prepare_their_own_filters(torch):
+    from alexconv.library.torch_face import PatchedLinear
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3))
+    alexconv.patch(model, say=str)
+    linear = PatchedLinear.of(torch.nn.Linear(4, 6), "fp32")
+    with torch.no_grad():
+        y = model(x_of(torch))
+        linear._layer(None, None)
+        copied = copy.deepcopy(model)
+        assert model[0]._fixed and not copied[0]._fixed and copy.deepcopy(linear)._fixed is None
+        torch.testing.assert_close(copied(x_of(torch)), y, rtol=0, atol=0)
+
+
+def test_what_kernels_between_convolutions_read(torch):
+    from alexconv.library.torch_pixels import patched, readable
+
+    x, values = x_of(torch), torch.zeros(16)
+    assert readable(values, x) and readable(values[4:], x)
+    assert not readable(values[1:], x) and not readable(values[::2], x) and not readable(values.to("meta"), x)
+    with torch.inference_mode():
+        norm = patched(torch.nn.BatchNorm2d(4).eval())
+    factors, shifts = norm.factors()
+    torch.testing.assert_close(factors, (norm.running_var + norm.eps).rsqrt().detach().clone())
+    assert not shifts.any()
+
+
 def test_linear_layers_over_pixels_are_convolutions_with_what_follows_them(torch, monkeypatch):
     from alexconv.library import torch_face
 
@@ -410,6 +469,30 @@ def test_linear_layers_over_pixels_are_convolutions_with_what_follows_them(torch
             y = nn.functional.linear(nn.functional.gelu(y), model[1].body[2].weight)
             torch.testing.assert_close(model(x), before + model[1].scale * y.permute(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
         assert [len(tensors) for tensors in computed] == [1, 2] * 2
+
+
+def test_the_end_of_a_residual_block_that_broadcasts_is_left(torch, monkeypatch):
+    from alexconv.library import torch_face
+
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, scale, images):
+            super().__init__()
+            self.body, self.scale, self.images = nn.Linear(4, 4), nn.Parameter(scale), images
+
+        def forward(self, x):
+            return x[: self.images] + self.scale * self.body(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    torch.manual_seed(5)
+    monkeypatch.setattr(torch_face, "takes", lambda *tensors: True)
+    x = torch.rand(2, 4, 4, 4).contiguous(memory_format=torch.channels_last)
+    for scale, images in ((torch.rand(4), 2), (torch.rand(4, 1, 1), 1), (torch.rand(1), 2)):
+        model = Block(scale, images).eval()
+        with torch.no_grad():
+            expected = model(x)
+            alexconv.patch(model, fuse=True, say=str)
+            torch.testing.assert_close(model(x), expected)
 
 
 def x_of(torch):

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +30,12 @@ X, W, Y = 1 << 40, 1 << 41, 1 << 42
 SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch
 OF_A_SLICE = 512 * 169, 169, 13, 1  # strides, in an array of 512 channels
 LARGE = {"x": (128, 256, 15, 15), "w": (384, 256, 3, 3)}  # for one with launches that prepare the input
+
+
+class Status(IntEnum):
+    """The driver's."""
+
+    CUDA_ERROR_OUT_OF_MEMORY = 2
 
 
 @pytest.fixture
@@ -122,6 +129,20 @@ def test_a_residual_and_a_slice_of_channels_reach_the_rung(machine):
         (launch,) = machine.launched()
         assert launch.entry == "mma_split" and {X, out.address + moved} <= set(launch.words)
         assert launch.words[-1] == residual.address + moved
+
+
+def test_a_slice_of_channels_is_copied_from_where_the_rung_stores_it(machine, monkeypatch):
+    layer, x, copied = layer_of({"w": (8, 5, 3, 3)}), Tensor((4, 5, 15, 15), X), []
+    out, copy = Tensor((4, 8, 13, 13), Y, strides=(24 * 169, 169, 13, 1)), workspaces.generic.copy
+    layer(x, out)
+    (loaded,) = machine.gpu._programs.values()
+    budget = loaded.bound.device_bytes(2)  # of pieces whose inputs are not aligned
+    monkeypatch.setitem(machine.gpu.__dict__, "workspace_bytes", budget)
+    monkeypatch.setattr(workspaces.generic, "copy", lambda *arrays: copied.append(arrays[0]) or copy(*arrays))
+    machine.gpu._programs.clear(), layer._operation._packets.clear(), layer._operation._quick.clear()
+    layer(x, out)
+    of_outputs = [source for source in copied if source.shape[1] == 8]
+    assert [(source.shape[0], source.strides[0]) for source in of_outputs] == [(2, 24 * 169)] * 2
 
 
 def test_a_residual_in_another_order_is_added_after_the_rung(machine):
@@ -227,6 +248,47 @@ def test_one_generic_kernel_computes_what_no_rung_takes(machine, monkeypatch):
     assert (launch.entry, launch.words[:3]) == ("convolve_each", [X, W, 0])
 
 
+def test_captured_calls_of_the_generic_kernel_leave_nothing_behind(machine, torch, monkeypatch):
+    monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
+    layer, x = layer_of({"w": (9, 2, 3, 3)}, groups=3), Tensor((2, 6, 9, 9), X)
+    layer(x)
+    before, torch.stream = len(layer._operation._quick), 0x7000
+    machine.variable("capturing").value = 1
+    layer(x), layer(x)
+    machine.library.end_graph()
+    assert len(layer._operation._quick) == before == 1
+
+
+def test_an_output_in_the_memory_of_what_is_read_is_refused(machine):
+    layer, x = layer_of({"w": (256, 256, 3, 3)}, padding=1), Tensor(SMALL["x"], X)
+    for _ in range(2):  # before and after a similar call
+        with pytest.raises(ValueError, match="out and x have the same memory"):
+            layer(x, x)
+        with pytest.raises(ValueError, match="out and residual have the same memory"):
+            layer(x, Tensor(SMALL["x"], Y), Tensor(SMALL["x"], Y))
+        layer(x, Tensor(SMALL["x"], Y)), layer(x, Tensor(SMALL["x"], Y), x)
+    empty = Tensor((0, 256, 15, 15), 0)
+    assert layer(empty, empty) is empty
+
+
+def test_kernels_for_every_shape_of_which_one_did_not_load_are_loaded_again(machine, monkeypatch):
+    builds = [SimpleNamespace(source=name, macros={"ELEMENT_BYTES": 4}, compile=lambda: b"") for name in "ab"]
+    monkeypatch.setattr(workspaces, "of_library", lambda arch: builds)
+    monkeypatch.setattr(workspaces, "missing", lambda wanted: [])
+    gpu, loaded = machine.gpu, []
+
+    def load(cubin):
+        loaded.append(len(loaded))
+        if len(loaded) == 2:
+            raise LaunchError("loading kernels: CUDA_ERROR_OUT_OF_MEMORY")
+        return loaded[-1]
+
+    monkeypatch.setattr(gpu.executor.gpu, "load", load)
+    with pytest.raises(LaunchError):
+        workspaces.Gpu.any_shape(gpu)
+    assert workspaces.Gpu.any_shape(gpu).keys() == {("a", 4), ("b", 4)}
+
+
 def test_filters_of_conv2d_are_prepared_in_each_call(machine):
     for address in (W, W + 64):
         alexconv.conv2d(Tensor(SMALL["x"], X), Tensor(SMALL["w"], address))
@@ -270,6 +332,22 @@ def test_a_larger_workspace_replaces_the_first_and_its_packets(machine):
     places = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
     (place,) = places
     assert place in machine.bindings.allocated and len(machine.bindings.allocated) == before
+
+
+def test_a_batch_is_cut_again_where_its_workspace_no_longer_fits(machine, torch, monkeypatch):
+    layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
+    layer(x), machine.launched(), layer(x)
+    whole, most = len(machine.launched()), machine.gpu._lanes[0, 0].nbytes // 2
+    allocate = machine.bindings.cuMemAlloc
+
+    def short(nbytes):
+        return allocate(nbytes) if nbytes < most else (Status.CUDA_ERROR_OUT_OF_MEMORY, 0)
+
+    monkeypatch.setattr(machine.bindings, "cuMemAlloc", short, raising=False)
+    monkeypatch.setattr(machine.gpu.executor, "memory_budget", lambda: most - 1)
+    torch.stream = 0x7000
+    layer(x), machine.launched(), layer(x)
+    assert len(machine.launched()) > whole
 
 
 def test_a_captured_graph_has_a_workspace_that_ends_with_it(machine, torch):
@@ -674,6 +752,9 @@ def test_warm_compiles_and_names_the_rungs(machine):
     assert machine.gpu.executor.loaded == loaded
     with pytest.raises(ValueError, match="groups is a whole number"):
         alexconv.warm([alexconv.Shape(SMALL["x"], SMALL["w"], groups=0)])
+    for images in (0, -2):
+        with pytest.raises(ValueError, match="a call without images has no kernel"):
+            alexconv.warm([alexconv.Shape((images, *SMALL["x"][1:]), SMALL["w"])])
 
 
 def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
@@ -715,6 +796,15 @@ def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(m
     choices.keep(executor, request, auto.Choice(rung, rung.resolve(conv, {}, 1), False))
     assert choices.load(executor, request, 100 << 30).choice.rung is rung
     assert choices.load(executor, request, 1000) is None
+
+
+def test_a_choice_made_where_memory_is_scarce_is_not_kept(machine, cache, monkeypatch):
+    conv = Conv(256, 15, 15, 384, 3, 3)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(machine.gpu.executor, "memory_budget", lambda: 1000)
+        assert routes.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None
+    routes.chosen.cache_clear()
+    assert routes.chosen(machine.gpu, conv, 1, "fp32", "nchw").rung.name == "mma-split"
 
 
 LAYER_2 = Terms((1, 1), (2, 2, 2, 2))
