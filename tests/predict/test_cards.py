@@ -133,6 +133,12 @@ def test_the_matrix_has_the_gradients_rungs_too():
     assert {point.direction for _, point in cards.card_points(options, ALL_DIRECTIONS)} == {"forward", "dgrad", "wgrad"}
 
 
+def test_the_matrix_without_checks_needs_no_executor(tmp_path, monkeypatch):
+    monkeypatch.setattr(cards, "choose_executor", lambda *_, **__: pytest.fail("asked for an executor"))
+    command = ["--gpu", "t4", "--rungs", "wgmma-half", "--layers", "1", "--parts", "compile"]
+    assert cards.main([*command, "--out", str(tmp_path / "cards.jsonl")]) == 0
+
+
 def test_parts_of_the_matrix_are_named(tmp_path, capsys):
     assert cards.main(["--parts", "compile,sell", "--out", str(tmp_path / "cards.jsonl")]) == 2
     assert "unknown part 'sell': choose from compile, check, predict" in capsys.readouterr().err
