@@ -13,7 +13,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALL_DIRECTIONS, RUNGS, TRANSFER_ALIASES, Ladder
 from alexconv.kernels.problem import H200, Constants, Device
-from alexconv.kernels.rung import Rung
+from alexconv.kernels.rung import MOST_INTEGER, Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.peers import Peer
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
@@ -27,7 +27,6 @@ ALL_LAYERS = ALL_RUNGS = "all"
 _LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
 FAMILY = "family"  # before a family's name, as in family:igemm
-INT_MAX = 2**31 - 1  # of a kernel's constants
 MOST_GUESSES = 3  # for a word that is unknown
 Selected = tuple[Rung, str | None]  # a rung, and the transfer that its alias implies, if any
 TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
@@ -395,8 +394,8 @@ def parse_constants(texts: Sequence[str], ladder: Ladder = ALL_DIRECTIONS) -> di
             wanted = [int(value) for value in values.split(",")]
         except ValueError:
             raise UsageError(f"{text!r}: the values of a constant are whole numbers, as in {name}=1,2") from None
-        if max(map(abs, wanted)) > INT_MAX:
-            raise UsageError(f"{text!r}: the values of a constant fit in an int, at most {INT_MAX}")
+        if max(map(abs, wanted)) > MOST_INTEGER:
+            raise UsageError(f"{text!r}: the values of a constant fit in an int, at most {MOST_INTEGER}")
         chosen[name] = list(dict.fromkeys([*chosen.get(name, []), *wanted]))
     return chosen
 

@@ -352,9 +352,10 @@ def _map(tensor_map: Map) -> _TensorMap:
     return fields
 
 
-def simulator_texts() -> list[str]:
+@cache
+def simulator_texts() -> tuple[str, ...]:
     """The simulator's C++ files."""
-    return [file.read_text() for file in sorted(_FOLDER.iterdir())]
+    return tuple(file.read_text() for file in sorted(_FOLDER.iterdir()))
 
 
 @cache
