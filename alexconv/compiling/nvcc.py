@@ -156,8 +156,9 @@ def lasting_target(arch: str) -> str:
 def lasting_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:
     """The path of machine code for every shape: the installed package's if it is there, else that in the cache.
 
-    Whatever the toolkit that compiled it, so that a machine without one can look it up.
+    Whatever the toolkit that compiled it, so that a machine without one can look it up.  Every byte of the sources
+    counts: a first call waits for this key, and tokens would take longer than the rest of it.
     """
-    name = f"{source.stem}-{source_digest(source, defines, *LASTING_FLAGS, lasting_target(arch))}.cubin"
+    name = f"{source.stem}-{source_digest(source, defines, *LASTING_FLAGS, lasting_target(arch), lines=True)}.cubin"
     packaged = PACKAGED / name
     return packaged if packaged.is_file() else cache_dir("cubin") / name

@@ -1,12 +1,13 @@
 """What a compiled kernel depends on: the tokens of its file and of the project headers that it includes.
 
 Keys are made from what the compiler sees (translation phases 1 to 4, ISO C++ [lex.phases]): comments, white space, line
-breaks, and the names and folders of headers do not change a key; any changed token does.
+breaks, and the names and folders of headers do not change a key; any changed token does, or one in another file.
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from alexconv.paths import kernels_folder
 
 _SPLICE = r"\\[ \t\f\v\r]*\n"  # as g++ and clang take it; nvcc preprocesses with g++
 _SPLICES = f"(?:{_SPLICE})*"
-_IDENTIFIER = r"(?:[\w$\x80-\U0010ffff]|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8})+"
+_IDENTIFIER = r"(?:[\w$\x80-\U0010ffff]++|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8})++"
 _NUMBER = r"\.?[0-9](?:[eEpP][+-]|'?\w|\.)*"  # a preprocessing number; ' may separate digits
 
 # Comments and raw strings, and all that may contain what looks like their beginning.
@@ -39,6 +40,7 @@ _TOKEN = re.compile(
 )
 _HASH = r"\s*(?:#|%:)\s*"
 _INCLUDE = re.compile(rf'{_HASH}include\s*(?P<header><.*>|"(?P<name>.*)")')
+_QUOTED = re.compile(rb'include(?:[^"\n]|\\\s*\n)*"([^"\n]*)"')
 _FUNCTION_MACRO = re.compile(rf"{_HASH}define\s+(?P<name>{_IDENTIFIER})\(")
 _LINE_END = ""  # before and after a directive; no token is empty
 # Identifiers whose meaning depends on where they stand.
@@ -51,27 +53,39 @@ class Include(NamedTuple):
     name: str
 
 
+class Unit(NamedTuple):
+    """A file with the files that it includes with quotes: contents by path, in the order of first inclusion.
+
+    ``parts``: digests of the files' tokens, and what their includes are.
+    """
+
+    contents: dict[Path, bytes]
+    parts: list[str]
+    sees_positions: bool
+
+
+class Text(NamedTuple):
+    """What counts of a file: the names that it includes, a digest of its other tokens, whether it sees positions."""
+
+    included: tuple[str, ...]
+    digest: str = ""
+    sees_positions: bool = True
+
+
 def source_digest(path: Path, defines: Mapping[str, int], *more: str, lines: bool = False) -> str:
     """A key that changes with a token of the file or its headers, a macro, or one of ``more`` (flags, version).
 
-    With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too.
+    With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too; a first
+    such key takes a tenth of the time.
     """
-    sources = _sources(path)
-    exact, of_unit = _unit_digest(path, tuple(sources.values()))
-    digest = of_unit.copy()
-    if exact or lines:
-        exact, digest = True, hashlib.sha256()
-        for file, content in sources.items():
+    unit = _unit(path, _bytes if lines else _tokens)
+    exact = unit.sees_positions
+    digest = hashlib.sha256(b"" if exact else "\n".join(unit.parts).encode(errors="surrogateescape"))
+    if exact:
+        for file, content in unit.contents.items():
             digest.update(file.name.encode() + b"\0" + content + b"\0")
     digest.update(repr((exact, sorted(defines.items()), more)).encode())
     return digest.hexdigest()[:32]
-
-
-@lru_cache(maxsize=256)
-def _unit_digest(path: Path, contents: tuple[bytes, ...]) -> tuple[bool, "hashlib._Hash"]:
-    """Whether a file sees positions, and the digest of its tokens, given the contents of ``source_files``."""
-    unit = translation_unit(path)
-    return _sees_positions(unit), hashlib.sha256("\n".join(unit).encode(errors="surrogateescape"))
 
 
 def source_files(path: Path) -> list[Path]:
@@ -79,51 +93,45 @@ def source_files(path: Path) -> list[Path]:
 
     Missing includes are left to the compiler to report.
     """
-    return list(_sources(path))
+    return list(_unit(path, _tokens).contents)
 
 
-def _sources(path: Path) -> dict[Path, bytes]:
-    """The same files with their contents."""
-    file_contents: dict[Path, bytes] = {}
+def _unit(path: Path, read: Callable[[bytes], Text]) -> Unit:
+    """A repeated include counts by the file's number.  One whose name is a macro is not followed."""
+    unit = Unit({}, [], sees_positions=False)
 
-    def visit(file: Path) -> None:
-        file_contents[file] = content = file.read_bytes()
-        for include in _includes(content):
-            header = _included(file, include)
-            if header not in file_contents and header.is_file():
-                visit(header)
-
-    if path.is_file():
-        visit(path.resolve())
-    return file_contents
-
-
-def translation_unit(path: Path) -> list[str]:
-    """The tokens of a file, with those of the files that it includes with quotes in place; none has a line break.
-
-    A repeated include has no tokens, only the file's number in the order of first inclusion.  An include whose name is
-    a macro is not followed.
-    """
-    included: list[Path] = []
-
-    def visit(file: Path) -> Iterator[str]:
-        included.append(file)
-        for token in _tokens_of(file):
-            if isinstance(token, str):
-                yield token
-                continue
-            header = _included(file, token)
-            if header in included:
-                yield f"#include again {included.index(header)}"
+    def visit(file: Path) -> bool:
+        unit.contents[file] = content = file.read_bytes()
+        text = read(content)
+        unit.parts.append(text.digest)
+        positions = text.sees_positions
+        for name in text.included:
+            header = _included(file, name)
+            if header in unit.contents:
+                unit.parts.append(f"again {list(unit.contents).index(header)}")
             elif header.is_file():
-                yield from visit(header)
+                positions |= visit(header)
             else:
-                yield f'#include "{token.name}"'
+                unit.parts.append(f"missing {name}")
+        return positions
 
-    return list(visit(path.resolve()))
+    return unit._replace(sees_positions=path.is_file() and visit(path.resolve()))
+
+
+def _bytes(content: bytes) -> Text:
+    """A file of which every byte counts, and so do includes in comments."""
+    return Text(tuple(name.decode(errors="surrogateescape") for name in _QUOTED.findall(content)))
 
 
 @lru_cache(maxsize=1024)
+def _tokens(content: bytes) -> Text:
+    of_file = tokens(content.decode(errors="surrogateescape"))
+    included = tuple(token.name for token in of_file if isinstance(token, Include))
+    text = "\n".join("#include" if isinstance(token, Include) else token for token in of_file)
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    return Text(included, digest, _sees_positions(of_file))
+
+
 def tokens(text: str) -> tuple[str | Include, ...]:
     """The preprocessing tokens of a source text, directives between line ends.
 
@@ -159,21 +167,17 @@ def _directive(line: str) -> Sequence[str | Include]:
     return _TOKEN.findall(line)
 
 
-def _sees_positions(unit: Sequence[str]) -> bool:
+def _sees_positions(of_file: Sequence[str | Include]) -> bool:
     """Whether the compiler sees line numbers or, where a macro stringizes its arguments, white space."""
-    if not _POSITIONAL.isdisjoint(unit):
+    if not _POSITIONAL.isdisjoint(of_file):
         return True
     in_macro = False
-    for token in unit:
-        if token.startswith("#define ") or token == _LINE_END:
-            in_macro = token != _LINE_END
-        elif in_macro and token == "#":
+    for token in of_file if "#" in of_file else ():
+        if in_macro and token == "#":
             return True
+        if token == _LINE_END or str(token).startswith("#define "):
+            in_macro = token != _LINE_END
     return False
-
-
-def _tokens_of(file: Path) -> tuple[str | Include, ...]:
-    return tokens(file.read_bytes().decode(errors="surrogateescape"))
 
 
 def include_options(source: Path) -> list[str]:
@@ -182,11 +186,8 @@ def include_options(source: Path) -> list[str]:
     return [] if source.resolve().is_relative_to(folder) else [f"-I{folder}"]
 
 
-def _included(file: Path, include: Include) -> Path:
-    beside, of_ladder = (file.parent / include.name).resolve(), kernels_folder() / include.name
-    return of_ladder if of_ladder.is_file() and not beside.is_file() else beside
-
-
-@lru_cache(maxsize=1024)
-def _includes(content: bytes) -> tuple[Include, ...]:
-    return tuple(token for token in tokens(content.decode(errors="surrogateescape")) if isinstance(token, Include))
+def _included(file: Path, name: str) -> Path:
+    beside = Path(os.path.normpath(file.parent / name))
+    if not beside.is_file() and (of_ladder := kernels_folder() / name).is_file():
+        return of_ladder
+    return beside

@@ -9,14 +9,15 @@ unmeasured rung is trusted where its estimate is far below the measured times.  
 Files may also have records of type ``library-choices``, of rungs timed through Conv2d: where one has a layer, N and
 precision, it counts in place of that precision's points, for its rungs' layout.  It has the times of calls in graphs,
 which is what auto is for.  Of whole networks' records the products' stages count, each alone, for layers that have no
-other times and of which several rungs were timed; of LEAST_US or more, as cards differ in what events add to
-shorter ones.
+other times, with a border in memory neither, and of which several rungs were timed; of LEAST_US or more, as cards
+differ in what events add to shorter ones.
 """
 
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -58,7 +59,9 @@ def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
             take(measured[Conv(**record["conv"]), record["N"]], record)
         elif record["type"] == NETWORK and record["axes"]["network"] in NETWORKS:
             take_stages(of_stages, record)
-    return {layer: several(timed) for layer, timed in of_stages.items()} | measured
+    stored = {(replace(conv, pad=0), N) for conv, N in measured}
+    untimed = [layer for layer in of_stages if (replace(layer[0].with_border(), pad=0), layer[1]) not in stored]
+    return {layer: several(of_stages[layer]) for layer in untimed} | measured
 
 
 def several(timed: Times) -> Times:

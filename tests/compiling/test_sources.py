@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ladders import PERSISTENT
 
-from alexconv.compiling.nvcc import cubin_key
+from alexconv.compiling.nvcc import cubin_key, lasting_path
 from alexconv.compiling.sources import source_digest, source_files, tokens
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER
 from alexconv.kernels.rung import FOLDER
@@ -204,6 +204,18 @@ def test_macros_flags_and_lines_count(tmp_path):
     assert source_digest(shifted, {}) in keys
 
 
+@pytest.mark.parametrize(
+    "directive",
+    ['#include "a.cuh"', '%:include"a.cuh"', '# /* " */ include /* it\'s */ "a.cuh"', '#include \\\n  "a.cuh"'],
+)
+def test_headers_count_by_their_bytes_however_they_are_included(tmp_path, directive):
+    one, other = (
+        headers(tmp_path / name, a__cuh=f"int a;  // {name}\n", kernel__cu=directive + "\n") for name in ("1", "2")
+    )
+    assert source_digest(one, {}) == source_digest(other, {})
+    assert source_digest(one, {}, lines=True) != source_digest(other, {}, lines=True)
+
+
 @pytest.mark.parametrize("text", ["int a = __LINE__;", "assert(a);", "#define TEXT(a) #a\nTEXT(b);"])
 def test_positions_count_where_the_code_sees_them(tmp_path, text):
     one = headers(tmp_path / "1", kernel__cu=text)
@@ -268,6 +280,13 @@ def test_a_changed_token_makes_just_those_kernels_stale_that_see_it(kernels, tmp
             change(file)
         untried -= sources
     assert not untried
+
+
+def test_no_first_call_waits_for_tokens(monkeypatch):
+    """They take longer than all else that a first call computes to find a build for every shape."""
+    monkeypatch.setattr("alexconv.compiling.sources._tokens", None)
+    dynamic = [rung.path for rung in LADDER if rung.dynamic]
+    assert len({lasting_path(path, {}, "90a") for path in dynamic}) == len(dynamic)
 
 
 def test_a_cubins_key_depends_on_its_tokens(kernels, monkeypatch):
