@@ -34,6 +34,7 @@ COUNTED = (
 )
 THROUGHPUTS = ("dram_throughput", "l2_throughput", "l1_throughput", "tensor_pipe", "issue_slots")
 KINDS = ("layers", "number", "choice over fastest, geometric mean", "worst")
+EARLIER = ("earlier records", *KINDS[1:])
 LAYERS = ("layer", "N", "class", "layout", "chosen", "us", "fastest", "us of it", "over fastest")
 
 
@@ -78,11 +79,13 @@ def kinds_part(tried: Sequence[Trial]) -> str:
     for trial in tried:
         groups.setdefault(trial.record["kind"], []).append(trial)
     everything = {**dict(sorted(groups.items())), "all": tried}
-    rows: list[tuple[Cell, ...]] = [
-        (kind, len(some), f"{mean(some):.2f}", f"{max(trial.lost for trial in some):.2f}")
-        for kind, some in everything.items()
-    ]
+    rows: list[tuple[Cell, ...]] = [(kind, *lost(some)) for kind, some in everything.items()]
     return "\n".join(markdown_table(KINDS, rows))
+
+
+def lost(tried: Sequence[Trial]) -> tuple[Cell, ...]:
+    """How many layers, and what is lost on their mean and at worst."""
+    return len(tried), f"{mean(tried):.2f}", f"{max(trial.lost for trial in tried):.2f}"
 
 
 def layers_part(tried: Sequence[Trial]) -> str:
@@ -161,20 +164,17 @@ def outside_row(record: Record) -> tuple[Cell, ...]:
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
-    """The page's parts by their keys: of the last file; what was lost before its estimates, of the one before."""
+    """The page's parts by their keys: of the last file; what was lost in those before."""
     *before, last = files
     records = read([last])
     of_type = of_trials(records)
     if not (tried := trials(of_type)):
         return dict.fromkeys(("choices-kinds", "choices-layers"), NOT_MEASURED)
-    remark = "".join(
-        f"Before estimates were corrected: {mean(older):.2f} on the mean of {len(older)} layers, at worst "
-        f"{max(trial.lost for trial in older):.2f} (`{file.as_posix()}`).\n\n"
-        for file in before
-        if (older := trials(of_trials(read([file]))))
-    )
+    older = {f"`{file.as_posix()}`": trials(of_trials(read([file]))) for file in before}
+    rows = [(file, *lost(some)) for file, some in older.items() if some]
+    earlier = "\n".join(["", *markdown_table(EARLIER, rows), ""]) if rows else ""
     return {
-        "choices-kinds": f"{kinds_part(tried)}\n\n{remark}{source(records, of_type, [last])}",
+        "choices-kinds": f"{kinds_part(tried)}\n{earlier}\n{source(records, of_type, [last])}",
         "choices-layers": layers_part(tried),
     }
 

@@ -344,9 +344,9 @@ memory_bound() {  # depthwise layers, first and last layers; the card's copy rat
 }
 
 choices() {  # what conv2d chooses for random layers, beside the likeliest rungs and beside cuDNN; seeds not yet used
-    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 8 --seconds 105 --out
+    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 9 --seconds 105 --out
     whole "outside/$name" "choices and cuDNN: not finished" "$here/scripts/measure/choices.py" --cudnn --layers 90 \
-        --seed 25 --seconds 60 --out
+        --seed 26 --seconds 60 --out
 }
 
 dynamic() {  # builds for every shape beside builds for one, and first calls

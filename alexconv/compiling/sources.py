@@ -75,8 +75,8 @@ class Text(NamedTuple):
 def source_digest(path: Path, defines: Mapping[str, int], *more: str, lines: bool = False) -> str:
     """A key that changes with a token of the file or its headers, a macro, or one of ``more`` (flags, version).
 
-    With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too; a first
-    such key takes a tenth of the time.
+    With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too; the
+    first such key takes a tenth of the time.
     """
     unit = _unit(path, _bytes if lines else _tokens)
     exact = unit.sees_positions
