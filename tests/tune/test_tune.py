@@ -1,5 +1,6 @@
 """The search for constants: what it tries, what it never chooses, what it keeps and what a run then uses."""
 
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.files import write_json
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
@@ -26,7 +28,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import __main__ as tune
-from alexconv.tune import auto
+from alexconv.tune import auto, workers
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import tables as tuning_tables
 from alexconv.tune.cache import Tuned
@@ -521,6 +523,22 @@ def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
     (result,) = comparison(tmp_path, "--precision", "fp32")
     assert len(result.records) == 3
     assert result.best == tuning_cache.Best(RUNGS["tiled"], at_tile(12).constants, at_tile(12).kernel_ms)
+
+
+def test_a_worker_compares_a_rung_that_takes_only_its_tuned_constants(tmp_path, cache, monkeypatch):
+    rung, conv, gpu = RUNGS["depthwise-planes"], LENET.layer(1), MadeUpGpu()
+    wider = rung.resolve(conv, {"TILE_COLUMNS": 8}, 1, gpu.device)
+    tuning_cache.keep(gpu, rung, conv, 1, Tuned(wider, made_up_ms(wider)), print)
+    words = [*SMALL, "--auto", "--layers", "1", "--rungs", "depthwise-planes,direct", "--out", str(tmp_path / "auto")]
+    options = tune.parser().parse_args(words)
+    points = tune.default_points(options, LADDER, gpu.device, ["fp32"])
+    assert BoundRung(rung, conv, points[0].constants, gpu.device).refusal()
+    monkeypatch.setattr(workers.remote, "executor_of", lambda request: gpu)
+    monkeypatch.setattr(workers, "session_of", lambda request, previous: tune.session(options, "the command"))
+    request = workers.Request("a topic", "the command", settings=tune.settings(options))
+    text = workers.remote_comparison(request, points, [])
+    ((first, records, _),) = json.loads(text)
+    assert (first, [record["point"]["constants"] for record in records]) == (0, [wider, points[1].constants])
 
 
 def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):
