@@ -169,7 +169,7 @@ def result_table(records: Sequence[Record]) -> Table:
         samples, end = record.get("samples", {}), record.get("end_to_end", {})
         times = [f"{median(samples[name]):.4g}" if samples.get(name) else "-" for name in FIGURES]
         rate = f"{record['axes']['N'] / median(samples['kernel']) * 1e3:,.0f}" if samples.get("kernel") else "-"
-        errors = [f"{end[name]:.1e}" if name in end else "-" for name in ("error", "of_bound")]
+        errors = [f"{float(end[name]):.1e}" if name in end else "-" for name in ("error", "of_bound")]
         status = f"{record['status']}: {record['reason']}" if record.get("reason") else record["status"]
         table.add_row(*name_of(record["axes"]), *((*times, rate) if timed else ()), *errors, status)
     return table
@@ -182,7 +182,8 @@ def stage_table(record: Record) -> Table:
     table = Table(*columns, title=" ".join(name_of(record["axes"])))
     for stage in record["stages"]:
         time = [f"{median(stage['samples']['kernel']):.4g}"] if timed else []
-        table.add_row(stage["stage"], stage["rung"], *time, f"{stage['largest']:.1e}", f"{stage['of_bound']:.1e}")
+        errors = [f"{float(stage[name]):.1e}" for name in ("largest", "of_bound")]  # NaN is text in JSON
+        table.add_row(stage["stage"], stage["rung"], *time, *errors)
     return table
 
 

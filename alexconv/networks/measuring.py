@@ -16,7 +16,7 @@ from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.measuring.runner import FAILURES, refuse_impossible, rounded, timed
+from alexconv.measuring.runner import FAILURES, as_json, refuse_impossible, rounded, timed
 from alexconv.networks.checks import COMPARED, EndToEnd, StageError, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, contenders, plan_network, with_rungs
@@ -150,10 +150,10 @@ class NetworkRunner:
         stages = [max(errors, key=worst_first) for errors in zip(*(run[0] for run in runs), strict=True)]
         whole = max((run[1] for run in runs), key=worst_first)
         of_steps = [
-            {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.point.N)}
+            {**facts_of_error(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.point.N)}
             for error, step in zip(stages, plan.steps, strict=True)
         ]
-        facts: Record = {"stages": of_steps, "end_to_end": asdict(whole), "status": "ok"}
+        facts: Record = {"stages": of_steps, "end_to_end": facts_of_error(whole), "status": "ok"}
         varies = any(step.bound.rung.order_varies for step in plan.steps)
         same = varies or np.array_equal(network.scores(pieces[0]), runs[0][2], equal_nan=True)
         reasons = [f"stage {error.stage} exceeds its bound" for error in stages if not error.passes]
@@ -170,7 +170,7 @@ class NetworkRunner:
         try:
             compared = min(point.N, COMPARED)
             error = relative_error(network.scores()[:compared], self._exact(point, compared))
-            facts: Record = {"end_to_end": {"images": compared, "error": error}, "peer": peer.name}
+            facts: Record = {"end_to_end": {"images": compared, "error": as_json(error)}, "peer": peer.name}
             allowed = self.allowed_error(point)
             if not error <= allowed:
                 return {
@@ -228,6 +228,11 @@ def relative_error(scores: Values, due: Values) -> float:
 def worst_first(error: StageError | EndToEnd) -> tuple[bool, float]:
     """A sorting key by which the worst error, NaN above all, is the largest."""
     return bool(np.isnan(error.of_bound)), error.of_bound
+
+
+def facts_of_error(error: StageError | EndToEnd) -> Record:
+    """An error as a record holds it."""
+    return {name: as_json(value) if isinstance(value, float) else value for name, value in asdict(error).items()}
 
 
 def facts_of(plan: NetworkPlan) -> Record:

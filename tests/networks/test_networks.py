@@ -16,6 +16,7 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.networks import measuring
 from alexconv.networks.checks import checked_stages, exact_scores
+from alexconv.networks.command import result_table, stage_table
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings, opened
 from alexconv.networks.peers import forward_of
 from alexconv.networks.plan import NetworkPlan, NetworkPoint, contenders, plan_network
@@ -186,6 +187,16 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
     assert out.read_text().count('"type":"network"') == 2
     assert main([*again, "--seed", "1"]) == 0
     assert f"0 of 2 points are already in {out}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_wrong_network_has_a_record_in_json(host, monkeypatch):
+    runner, weights = NetworkRunner(host, NetworkSettings(0.0)), list(generated(small()))
+    weights[0] = replace(weights[0], bias=np.full(12, np.nan, np.float32))
+    monkeypatch.setattr(runner, "weights", lambda network, precision: tuple(weights))
+    record = runner.record(NetworkPoint(small(), 1, "fp32", SCHEDULES["dependent"]))
+    assert record["status"] == "wrong"
+    assert json.loads(json.dumps(record, allow_nan=False))["stages"][0]["of_bound"] == "nan"
+    assert "nan" in list(stage_table(record).columns[-1].cells) and result_table([record]).row_count == 1
 
 
 @pytest.mark.parametrize(
