@@ -118,11 +118,11 @@ class NetworkRunner:
             for turn in range(max(map(len, tried))):
                 bounds = [rungs[min(turn, len(rungs) - 1)] for rungs in tried]
                 # A contender that does not compile or fit is none, and hides those of its turn.
-                with (
-                    suppress(CompileError, OutOfMemory, DoesNotFit),
-                    opened(self.executor, with_rungs(plan, bounds)) as network,
-                ):
-                    times = network.stage_times(x[: plan.images_per_piece])
+                with suppress(CompileError, OutOfMemory, DoesNotFit):
+                    of_turn = with_rungs(plan, bounds)
+                    images = of_turn.images_per_piece  # as many as fit beside the scratch arrays of these rungs
+                    with opened(self.executor, of_turn) as network:
+                        times = [time / images for time in network.stage_times(x[:images])]
                     best = [
                         min(pair, key=lambda timed: timed[0])
                         for pair in zip(best, zip(times, bounds, strict=True), strict=True)

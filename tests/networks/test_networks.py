@@ -250,6 +250,33 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs}
 
 
+def test_contenders_are_timed_over_pieces_of_their_own(monkeypatch):
+    executor, pieces = LikeAGpu(), []
+    point = NetworkPoint(NETWORKS["alexnet-torchvision"], 128, "fp32", SCHEDULES["dependent"], "measured")
+    nothing = (None,) * len(point.network.stages)
+    budget = plan_network(executor, point, nothing).device_bytes(64)
+    runner = NetworkRunner(executor, NetworkSettings(0.0, memory_budget=budget))
+    monkeypatch.setattr(runner, "weights", lambda network, precision: nothing)
+    plan = runner.plan(point)
+
+    @contextmanager
+    def opened_in_name_only(executor, of_turn):
+        images = of_turn.images_per_piece
+        rate = 1.0 if images == plan.images_per_piece else 1.01  # ms for an image
+        pieces.append(images)
+
+        def stage_times(x):
+            assert len(x) == images
+            return [rate * images] * len(of_turn.steps)
+
+        yield SimpleNamespace(stage_times=stage_times)
+
+    monkeypatch.setattr(measuring, "opened", opened_in_name_only)
+    chosen = runner._measured(plan, np.broadcast_to(np.float32(0), (128, 3, 224, 224)))
+    assert min(pieces) < plan.images_per_piece < max(pieces)
+    assert [step.bound for step in chosen.steps] == [step.bound for step in plan.steps]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ("fp32", "tf32", "fp16"))
 def test_every_schedule_on_a_gpu(precision):
