@@ -86,7 +86,9 @@ class NetworkRunner:
     def key(self, point: NetworkPoint) -> str:
         """Digest of all that the point's record depends on."""
         settings = asdict(self.settings), self.executor.sustained
-        kernels = [[bound.rung.name, self.executor.key(bound)] for bound in self.bounds(point)]
+        kernels = [
+            [bound.rung.name, self.executor.key(bound), bound.launch_facts(point.N)] for bound in self.bounds(point)
+        ]
         libraries = environment.packages() if point.rungs in NETWORK_PEERS else {}
         code = code_of(type(self), TorchNetwork, *OPENERS.values())
         return digest([point.axes(), *settings, self.executor.header(), kernels, libraries, code])

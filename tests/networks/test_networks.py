@@ -250,6 +250,19 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs}
 
 
+def test_a_record_is_stale_once_a_rung_is_launched_otherwise(host, monkeypatch):
+    runner, point = NetworkRunner(host, NetworkSettings(0.0)), NetworkPoint(small(), 3, "fp32", SCHEDULES["dependent"])
+    (bound,) = [bound for bound in runner.bounds(point) if bound.rung.name == "softmax"]
+    (launch,) = bound.rung.launches
+    wider = replace(launch, grid=lambda p: (p.N * p.N, 1, 1))  # for one image the same
+    other = replace(bound, rung=replace(bound.rung, launches=(wider,)))
+    keys = set[str]()
+    for of_point in ([bound], [other]):
+        monkeypatch.setattr(runner, "bounds", lambda point, of_point=of_point: of_point)
+        keys.add(runner.key(point))
+    assert len(keys) == 2
+
+
 def test_contenders_are_timed_over_pieces_of_their_own(monkeypatch):
     executor, pieces = LikeAGpu(), []
     point = NetworkPoint(NETWORKS["alexnet-torchvision"], 128, "fp32", SCHEDULES["dependent"], "measured")
