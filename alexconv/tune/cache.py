@@ -111,8 +111,10 @@ def load_best(executor: Executor, request: Request, say: Say, ladder: Ladder = L
         if content is None:
             return None
         rung, constants, kernel_ms = ladder.named.get(content["rung"]), content["constants"], content["kernel_ms"]
-        if rung is None or content["kernel"] != _kernel(executor, rung, conv, request.N, constants):
+        if rung is None or constants.keys() != {constant.name for constant in rung.constants}:
             return None  # measured before the rung changed
+        if content["kernel"] != _kernel(executor, rung, conv, request.N, constants):
+            return None  # likewise
         check(rung, conv, constants, kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto recreates it")

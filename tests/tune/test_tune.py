@@ -19,7 +19,7 @@ from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.files import write_json
+from alexconv.files import read_json, write_json
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.problem import Problem
@@ -567,6 +567,17 @@ def test_a_damaged_best_is_reported_and_not_used(tmp_path, cache):
     messages = []
     assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), messages.append) is None
     assert "damaged" in messages[0] and "--auto" in messages[0]
+
+
+@pytest.mark.parametrize("changed", (lambda name: {}, lambda name: {name: 1, "FORMER": 1}))
+def test_a_best_of_other_constants_is_one_of_another_rung(tmp_path, cache, changed):
+    comparison(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
+    (file,) = cache.glob("tuning/*.json")
+    content = read_json(file)
+    write_json(file, {**content, "constants": {"RESTRICT": 0, **changed("TILE")}})
+    messages = []
+    assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), messages.append) is None
+    assert messages == []
 
 
 def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape():
