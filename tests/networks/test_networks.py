@@ -1,7 +1,7 @@
 """Whole networks: their tables, float64 references, bounds and plans, and small ones on the host executor."""
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from alexconv.errors import UsageError
 from alexconv.executors import choose_executor
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
-from alexconv.networks import measuring
+from alexconv.networks import command, measuring
 from alexconv.networks.checks import checked_stages, exact_scores
 from alexconv.networks.command import result_table, stage_table
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings, opened
@@ -187,6 +187,28 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
     assert out.read_text().count('"type":"network"') == 2
     assert main([*again, "--seed", "1"]) == 0
     assert f"0 of 2 points are already in {out}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("ends", (True, False))
+def test_resume_keeps_a_failed_network(ends, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "networks.jsonl"
+    arguments = ["--network", "lenet-86-k7", "--N", "1", "--backend", "host", "--out", str(out)]
+
+    @contextmanager
+    def expired_at_once(seconds, expired):
+        if not ends:
+            raise SystemExit(expired())
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "time_limit", expired_at_once)
+        patched.setattr(NetworkRunner, "_own", lambda self, point: {"status": "wrong", "reason": "made up"})
+        with suppress(SystemExit):
+            main(arguments)
+    assert main([*arguments, "--resume"]) == 1, "a point of the run has no result"
+    assert f"1 of 1 points are already in {out}" in " ".join((shown := capsys.readouterr().out).split())
+    assert ("made up" if ends else "timeout") in shown
+    assert out.read_text().count('"type":"network"') == 1
 
 
 def test_a_wrong_network_has_a_record_in_json(host, monkeypatch):
