@@ -111,7 +111,9 @@ def load_best(executor: Executor, request: Request, say: Say, ladder: Ladder = L
         if content is None:
             return None
         rung, constants, kernel_ms = ladder.named.get(content["rung"]), content["constants"], content["kernel_ms"]
-        if rung is None or constants.keys() != {constant.name for constant in rung.constants}:
+        if rung is None or rung.order_varies:
+            return None  # not of the ladder, or kept where no other had a time: ``auto`` never chooses it
+        if constants.keys() != {constant.name for constant in rung.constants}:
             return None  # measured before the rung changed
         if content["kernel"] != _kernel(executor, rung, conv, request.N, constants):
             return None  # likewise

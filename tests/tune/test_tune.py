@@ -518,6 +518,18 @@ def test_auto_compares_the_rungs_of_each_direction_among_themselves(tmp_path, ca
         assert auto.choose(MadeUpGpu(), request, print).rung is of_direction.best.rung
 
 
+def test_auto_keeps_the_fastest_rung_that_it_may_choose(tmp_path, cache):
+    words = [*SMALL, "--auto", "--layers", "2", "--direction", "dgrad", "--out", str(tmp_path / "auto.jsonl")]
+    for rungs in ("dgrad-scatter", "dgrad-scatter,dgrad-igemm"):
+        options = tune.parser().parse_args([*words, "--rungs", rungs])
+        (comparison,) = tune.compare(options, ALL_DIRECTIONS, MadeUpGpu(), "the command")
+    scatter, igemm = (record["samples"]["kernel"][0] for record in comparison.records)
+    assert scatter < igemm, "but its order of additions varies"
+    choice = auto.choose(MadeUpGpu(), Request(LENET.layer(2).toward("dgrad"), 1, "fp32", "nchw"), print)
+    assert choice.measured
+    assert choice.rung.name == comparison.best.rung.name == "dgrad-igemm"
+
+
 def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(12), print)
     (result,) = comparison(tmp_path, "--precision", "fp32")
