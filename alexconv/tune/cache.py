@@ -104,7 +104,10 @@ def best_key(executor: Executor, request: Request) -> Record:
 
 
 def load_best(executor: Executor, request: Request, say: Say, ladder: Ladder = LADDER) -> Best | None:
-    """The cached fastest rung, if it is of the ladder, or None; a damaged file is reported to ``say`` and ignored."""
+    """The cached fastest rung, if it is of the ladder and ``auto`` may choose it, or None.
+
+    A damaged file is reported to ``say`` and ignored.
+    """
     path, conv = _path(best_key(executor, request)), request.conv
     try:
         content = read_json(path)

@@ -463,6 +463,16 @@ def test_an_endless_candidate_is_recorded_and_left_out_on_resume(tmp_path, cache
     assert [record["status"] for record in after].count("timeout") == 1
 
 
+def test_the_table_says_why_the_fastest_failed_in_its_second_run():
+    default = default_point("tiled")
+    point = {"constants": default.constants}
+    once = {"point": point, "status": "ok", "samples": {"kernel": [1.0]}, "reason": None}
+    again = {"point": point, "status": "launch-error", "reason": "made up"}
+    search = Search(default, (once,), (again,))
+    assert search.best is None
+    assert tuning_tables.changed_constants(search) == "made up"
+
+
 @pytest.mark.gpu
 @pytest.mark.alone
 def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
