@@ -133,12 +133,12 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
 def previous_of(file: RecordFile, runner: NetworkRunner, points: Sequence[NetworkPoint]) -> dict[NetworkPoint, Record]:
     """The records of a file that show what these points would: same kernels, code, device, software and settings.
 
-    Those of failed points, too: one that did not end would end each run.
+    Those of failed points, too: one that did not end would end each run.  Skipped points cost nothing.
     """
     of_keys = {
         record["point_key"]: record
         for record in file.previous.headers.values()
-        if record["type"] == TYPE and "point_key" in record
+        if record["type"] == TYPE and record["status"] != "skipped" and "point_key" in record
     }
     return {point: of_keys[key] for point in points if (key := runner.key(point)) in of_keys}
 

@@ -23,7 +23,7 @@ from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, St
 from alexconv.networks.stages import Values
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights, generated, images, stored_as
-from alexconv.planning.planner import DoesNotFit
+from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.precisions import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import Record, digest
@@ -49,6 +49,7 @@ class NetworkRunner:
         self.executor, self.settings, self.ladder = executor, settings, ladder
         self._weights: tuple[tuple[str, str], Weights] | None = None
         self._images: tuple[str, Values] | None = None
+        self._host_memory = environment.available_memory()
         self._fastest: dict[tuple[object, ...], BoundRung] = {}  # of the stages that were measured
 
     def weights(self, network: Network, precision: str) -> Weights:
@@ -59,7 +60,13 @@ class NetworkRunner:
         return self._weights[1]
 
     def images(self, network: Network, N: int) -> Values:
-        """The first N images."""
+        """The first N images; raises DoesNotFit where host memory cannot hold them twice, once in the class's type."""
+        needed = 2 * N * prod(network.image) * np.dtype(np.float32).itemsize
+        if needed > self._host_memory:
+            raise DoesNotFit(
+                f"{N} images need {needed / MEBIBYTE:.1f} MiB of host memory, "
+                f"{self._host_memory / MEBIBYTE:.1f} are available"
+            )
         if self._images is None or self._images[0] != network.name or len(self._images[1]) < N:
             self._images = network.name, images(network, 0, N, self.settings.seed)
         return self._images[1][:N]

@@ -211,6 +211,13 @@ def test_resume_keeps_a_failed_network(ends, tmp_path, capsys, monkeypatch):
     assert out.read_text().count('"type":"network"') == 1
 
 
+def test_a_batch_beyond_host_memory_is_skipped(host):
+    runner = NetworkRunner(host, NetworkSettings(0.0))
+    record = runner.record(NetworkPoint(small(), 10**11, "fp32", SCHEDULES["dependent"]))
+    assert record["status"] == "skipped"
+    assert record["reason"].startswith("100000000000 images need")
+
+
 def test_a_wrong_network_has_a_record_in_json(host, monkeypatch):
     runner, weights = NetworkRunner(host, NetworkSettings(0.0)), list(generated(small()))
     weights[0] = replace(weights[0], bias=np.full(12, np.nan, np.float32))
