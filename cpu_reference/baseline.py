@@ -176,7 +176,9 @@ def within_float32_rounding(conv: Conv, x: NDArray[np.float32], w: NDArray[np.fl
     The bound is lambda sqrt(K) u sum|x||w| (Higham and Mary, "A new approach to probabilistic rounding error
     analysis", SIAM J. Sci. Comput. 41, 2019), its sum bounded by the patch's norm times the filter's.
     """
-    norms = patch_norms(conv, x)[:, None] * filter_norms(w)[:, None, None]  # [N][M][E][F]
+    patches = patch_norms(conv, x)
+    of_outputs = patches if conv.groups > 1 else patches[:, None]
+    norms = of_outputs * filter_norms(w)[:, None, None]  # [N][M][E][F]
     tolerance = _LAMBDA * sqrt(conv.K) * _UNIT_ROUNDOFF
     errors = np.abs(y.astype(np.float64) - reference(conv, x, w))
     return bool((errors <= tolerance * norms).all())

@@ -47,7 +47,7 @@ class Accuracy:
     ``changed_predictions`` are the numbers of the images, counted from 0, that it classifies differently.
     ``score_change`` is the largest change of any score, and ``reference_margin`` the smallest distance between an
     image's two largest reference scores, both over the largest score of all: a change of less than half the margin
-    changes no prediction.  Without a result, ``reason`` says why.
+    changes no prediction; it is None where a score is not finite.  Without a result, ``reason`` says why.
     """
 
     rung: str
@@ -65,10 +65,11 @@ class Accuracy:
     def right(self) -> bool:
         """Whether the rung keeps what its precision promises; one that was skipped promises nothing.
 
-        Classes whose operands are floats must change no prediction.
+        Classes whose operands are floats must change no prediction; in all of them scores are finite.
         """
         as_promised = not self.changed_predictions or not PRECISIONS[self.precision].keeps_floats
-        return self.status == "skipped" or (self.status == "ok" and as_promised)
+        finite = self.score_change is not None
+        return self.status == "skipped" or (self.status == "ok" and finite and as_promised)
 
 
 def point_of(rung: Rung, layer: int, images: int) -> Point:

@@ -109,8 +109,9 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
         show(say, options, records)
         return 0 if all(record["status"] in ("ok", "skipped") for record in records) else 1
 
-    def give_up(point: NetworkPoint, limit: float) -> int:
-        keep({"axes": point.axes(), "status": "timeout", "reason": f"took longer than {limit:g} seconds"})
+    def give_up(point: NetworkPoint, key: str, limit: float) -> int:
+        axes, reason = point.axes(), f"took longer than {limit:g} seconds"
+        keep({"axes": axes, "point_key": key, "status": "timeout", "reason": reason})
         return conclude()
 
     with Progress(len(points)) as progress:
@@ -119,7 +120,7 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
         for done, point in enumerate(points):
             progress.start(point.label())
             limit = options.time_limit or executor.time_limit
-            with time_limit(limit, partial(give_up, point, limit)):
+            with time_limit(limit, partial(give_up, point, runner.key(point), limit)):
                 keep(runner.record(point))
             progress.reach(done + 1)
             if records[-1]["status"] == "launch-error" and executor.lost():
@@ -130,11 +131,14 @@ def run_networks(say: Console, options: argparse.Namespace, ladder: Ladder, exec
 
 
 def previous_of(file: RecordFile, runner: NetworkRunner, points: Sequence[NetworkPoint]) -> dict[NetworkPoint, Record]:
-    """The records of a file that show what these points would: same kernels, code, device, software and settings."""
+    """The records of a file that show what these points would: same kernels, code, device, software and settings.
+
+    Those of failed points, too: one that did not end would end each run.  Skipped points cost nothing.
+    """
     of_keys = {
         record["point_key"]: record
         for record in file.previous.headers.values()
-        if record["type"] == TYPE and record["status"] == "ok" and "point_key" in record
+        if record["type"] == TYPE and record["status"] != "skipped" and "point_key" in record
     }
     return {point: of_keys[key] for point in points if (key := runner.key(point)) in of_keys}
 
@@ -169,7 +173,7 @@ def result_table(records: Sequence[Record]) -> Table:
         samples, end = record.get("samples", {}), record.get("end_to_end", {})
         times = [f"{median(samples[name]):.4g}" if samples.get(name) else "-" for name in FIGURES]
         rate = f"{record['axes']['N'] / median(samples['kernel']) * 1e3:,.0f}" if samples.get("kernel") else "-"
-        errors = [f"{end[name]:.1e}" if name in end else "-" for name in ("error", "of_bound")]
+        errors = [f"{float(end[name]):.1e}" if name in end else "-" for name in ("error", "of_bound")]
         status = f"{record['status']}: {record['reason']}" if record.get("reason") else record["status"]
         table.add_row(*name_of(record["axes"]), *((*times, rate) if timed else ()), *errors, status)
     return table
@@ -182,7 +186,8 @@ def stage_table(record: Record) -> Table:
     table = Table(*columns, title=" ".join(name_of(record["axes"])))
     for stage in record["stages"]:
         time = [f"{median(stage['samples']['kernel']):.4g}"] if timed else []
-        table.add_row(stage["stage"], stage["rung"], *time, f"{stage['largest']:.1e}", f"{stage['of_bound']:.1e}")
+        errors = [f"{float(stage[name]):.1e}" for name in ("largest", "of_bound")]  # NaN is text in JSON
+        table.add_row(stage["stage"], stage["rung"], *time, *errors)
     return table
 
 

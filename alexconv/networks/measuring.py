@@ -16,14 +16,14 @@ from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
-from alexconv.measuring.runner import FAILURES, refuse_impossible, rounded, timed
+from alexconv.measuring.runner import FAILURES, as_json, refuse_impossible, rounded, timed
 from alexconv.networks.checks import COMPARED, EndToEnd, StageError, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, contenders, plan_network, with_rungs
 from alexconv.networks.stages import Values
 from alexconv.networks.tables import Network
 from alexconv.networks.weights import Weights, generated, images, stored_as
-from alexconv.planning.planner import DoesNotFit
+from alexconv.planning.planner import MEBIBYTE, DoesNotFit
 from alexconv.precisions import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import Record, digest
@@ -49,6 +49,7 @@ class NetworkRunner:
         self.executor, self.settings, self.ladder = executor, settings, ladder
         self._weights: tuple[tuple[str, str], Weights] | None = None
         self._images: tuple[str, Values] | None = None
+        self._host_memory = environment.available_memory()
         self._fastest: dict[tuple[object, ...], BoundRung] = {}  # of the stages that were measured
 
     def weights(self, network: Network, precision: str) -> Weights:
@@ -59,7 +60,13 @@ class NetworkRunner:
         return self._weights[1]
 
     def images(self, network: Network, N: int) -> Values:
-        """The first N images."""
+        """The first N images; raises DoesNotFit where host memory cannot hold them twice, once in the class's type."""
+        needed = 2 * N * prod(network.image) * np.dtype(np.float32).itemsize
+        if needed > self._host_memory:
+            raise DoesNotFit(
+                f"{N} images need {needed / MEBIBYTE:.1f} MiB of host memory, "
+                f"{self._host_memory / MEBIBYTE:.1f} are available"
+            )
         if self._images is None or self._images[0] != network.name or len(self._images[1]) < N:
             self._images = network.name, images(network, 0, N, self.settings.seed)
         return self._images[1][:N]
@@ -86,7 +93,9 @@ class NetworkRunner:
     def key(self, point: NetworkPoint) -> str:
         """Digest of all that the point's record depends on."""
         settings = asdict(self.settings), self.executor.sustained
-        kernels = [[bound.rung.name, self.executor.key(bound)] for bound in self.bounds(point)]
+        kernels = [
+            [bound.rung.name, self.executor.key(bound), bound.launch_facts(point.N)] for bound in self.bounds(point)
+        ]
         libraries = environment.packages() if point.rungs in NETWORK_PEERS else {}
         code = code_of(type(self), TorchNetwork, *OPENERS.values())
         return digest([point.axes(), *settings, self.executor.header(), kernels, libraries, code])
@@ -118,11 +127,11 @@ class NetworkRunner:
             for turn in range(max(map(len, tried))):
                 bounds = [rungs[min(turn, len(rungs) - 1)] for rungs in tried]
                 # A contender that does not compile or fit is none, and hides those of its turn.
-                with (
-                    suppress(CompileError, OutOfMemory, DoesNotFit),
-                    opened(self.executor, with_rungs(plan, bounds)) as network,
-                ):
-                    times = network.stage_times(x[: plan.images_per_piece])
+                with suppress(CompileError, OutOfMemory, DoesNotFit):
+                    of_turn = with_rungs(plan, bounds)
+                    images = of_turn.images_per_piece  # as many as fit beside the scratch arrays of these rungs
+                    with opened(self.executor, of_turn) as network:
+                        times = [time / images for time in network.stage_times(x[:images])]
                     best = [
                         min(pair, key=lambda timed: timed[0])
                         for pair in zip(best, zip(times, bounds, strict=True), strict=True)
@@ -150,10 +159,10 @@ class NetworkRunner:
         stages = [max(errors, key=worst_first) for errors in zip(*(run[0] for run in runs), strict=True)]
         whole = max((run[1] for run in runs), key=worst_first)
         of_steps = [
-            {**asdict(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.point.N)}
+            {**facts_of_error(error), "constants": dict(step.bound.constants), "bytes": bytes_moved(step, plan.point.N)}
             for error, step in zip(stages, plan.steps, strict=True)
         ]
-        facts: Record = {"stages": of_steps, "end_to_end": asdict(whole), "status": "ok"}
+        facts: Record = {"stages": of_steps, "end_to_end": facts_of_error(whole), "status": "ok"}
         varies = any(step.bound.rung.order_varies for step in plan.steps)
         same = varies or np.array_equal(network.scores(pieces[0]), runs[0][2], equal_nan=True)
         reasons = [f"stage {error.stage} exceeds its bound" for error in stages if not error.passes]
@@ -170,7 +179,7 @@ class NetworkRunner:
         try:
             compared = min(point.N, COMPARED)
             error = relative_error(network.scores()[:compared], self._exact(point, compared))
-            facts: Record = {"end_to_end": {"images": compared, "error": error}, "peer": peer.name}
+            facts: Record = {"end_to_end": {"images": compared, "error": as_json(error)}, "peer": peer.name}
             allowed = self.allowed_error(point)
             if not error <= allowed:
                 return {
@@ -228,6 +237,11 @@ def relative_error(scores: Values, due: Values) -> float:
 def worst_first(error: StageError | EndToEnd) -> tuple[bool, float]:
     """A sorting key by which the worst error, NaN above all, is the largest."""
     return bool(np.isnan(error.of_bound)), error.of_bound
+
+
+def facts_of_error(error: StageError | EndToEnd) -> Record:
+    """An error as a record holds it."""
+    return {name: as_json(value) if isinstance(value, float) else value for name, value in asdict(error).items()}
 
 
 def facts_of(plan: NetworkPlan) -> Record:

@@ -255,6 +255,8 @@ def contenders(plan: NetworkPlan, step: Step, executor: Executor, ladder: Ladder
     served = precision, *PRECISIONS[precision].stricter
     rungs = [rung for rung in ladder if rung.precision in served and rung.dtype == plan.dtype]
     rungs = [rung for rung in rungs if is_linear(stage) or rung.layout == plan.layout]
+    if stage.shape.stores_terms or stage.shape.takes_terms:
+        rungs = [step.bound.rung]  # the terms of another lie otherwise
     candidates = [step.bound, *auto.contenders(executor.device, stage.shape, N, rungs, CONTENDERS)]
     if is_linear(stage) and FEW_IMAGES[plan.dtype] >= N:
         usual = bound_to(STAGES[plan.dtype, plan.layout]["linear"], stage, N, executor)

@@ -104,15 +104,22 @@ def best_key(executor: Executor, request: Request) -> Record:
 
 
 def load_best(executor: Executor, request: Request, say: Say, ladder: Ladder = LADDER) -> Best | None:
-    """The cached fastest rung, if it is of the ladder, or None; a damaged file is reported to ``say`` and ignored."""
+    """The cached fastest rung, if it is of the ladder and ``auto`` may choose it, or None.
+
+    A damaged file is reported to ``say`` and ignored.
+    """
     path, conv = _path(best_key(executor, request)), request.conv
     try:
         content = read_json(path)
         if content is None:
             return None
         rung, constants, kernel_ms = ladder.named.get(content["rung"]), content["constants"], content["kernel_ms"]
-        if rung is None or content["kernel"] != _kernel(executor, rung, conv, request.N, constants):
+        if rung is None or rung.order_varies:
+            return None  # not of the ladder, or kept where no other had a time: ``auto`` never chooses it
+        if constants.keys() != {constant.name for constant in rung.constants}:
             return None  # measured before the rung changed
+        if content["kernel"] != _kernel(executor, rung, conv, request.N, constants):
+            return None  # likewise
         check(rung, conv, constants, kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto recreates it")

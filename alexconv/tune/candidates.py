@@ -129,9 +129,10 @@ def compare_rungs(
 
 
 def compared(points: Sequence[Point], run: Run) -> Comparison:
-    """Runs the points, and the fastest of them again."""
+    """Runs the points, and the fastest of them again: one that ``auto`` may choose, if any has a time."""
     records = [run(point) for point in points]
-    winner = fastest(records)
+    repeatable = [record for point, record in zip(points, records, strict=True) if not point.entry.order_varies]
+    winner = fastest(repeatable) or fastest(records)
     again = run(points[records.index(winner)], again=True) if winner else None
     return Comparison(points[0], rungs_of(points), tuple(records), again)
 

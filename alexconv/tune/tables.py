@@ -86,7 +86,7 @@ def best_table(searches: Iterable[Search]) -> Table:
 def changed_constants(search: Search) -> str:
     """The best constants where they differ from the defaults, or why there are none."""
     if not search.best:
-        return str(search.records[0]["reason"])
+        return str((search.again or search.records)[0]["reason"])
     label = rung_label(search.default.entry, search.best.constants, search.default.conv)
     return label.removeprefix(search.default.rung).strip(" []") or "the defaults"
 

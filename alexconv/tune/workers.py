@@ -42,8 +42,9 @@ def remote_comparison(request: Request, points: Sequence[Point], previous: Recor
     """Compares rungs on a layer and batch size; returns each kind's first point (an index) and records, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
     compared = compare_rungs(executor, points, request.settings, session, installed_ladder())
+    rungs = [point.rung for point in points]  # the first point has tuned constants where its rung refuses the defaults
     return json.dumps(
-        [(points.index(comparison.first), comparison.records, comparison.again) for comparison in compared]
+        [(rungs.index(comparison.first.rung), comparison.records, comparison.again) for comparison in compared]
     )
 
 

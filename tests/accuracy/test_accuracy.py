@@ -140,8 +140,9 @@ def test_wrong_filters_change_predictions_and_lower_the_accuracy(trial, plant):
     assert not result.right
 
 
-def test_nan_outputs_count_as_wrong_predictions(trial):
-    result = outcome(trial, "direct-register", Spoiled(lambda w: w * np.float32("nan")))
+@pytest.mark.parametrize("rung", ("direct-register", "tiled-half"))
+def test_nan_outputs_count_as_wrong_predictions(trial, rung):
+    result = outcome(trial, rung, Spoiled(lambda w: w * w.dtype.type("nan")))
     assert (result.accuracy, len(result.changed_predictions), result.score_change) == (0.0, IMAGES, None)
     assert not result.right
 

@@ -217,6 +217,15 @@ def test_serial_convolution_is_the_reference_within_rounding(conv: Conv) -> None
     assert not within_float32_rounding(conv, x, w, y)
 
 
+def test_each_image_of_a_layer_with_groups_has_its_own_bound() -> None:
+    x, w = arrays(GENERAL, 3)
+    x[1] *= np.float32(2.0**20)
+    y = convolve(GENERAL, x, w, np.float32)
+    assert within_float32_rounding(GENERAL, x, w, y)
+    y[0, 0, 0, 0] += np.float32(0.05)
+    assert not within_float32_rounding(GENERAL, x, w, y)
+
+
 def test_serial_convolution_refuses_arrays_that_do_not_fit() -> None:
     x, w = arrays(SMALL, 2)
     with pytest.raises(ValueError, match="do not fit"):

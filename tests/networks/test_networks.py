@@ -1,7 +1,7 @@
 """Whole networks: their tables, float64 references, bounds and plans, and small ones on the host executor."""
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
 from types import SimpleNamespace
@@ -14,8 +14,9 @@ from alexconv.errors import UsageError
 from alexconv.executors import choose_executor
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
-from alexconv.networks import measuring
+from alexconv.networks import command, measuring
 from alexconv.networks.checks import checked_stages, exact_scores
+from alexconv.networks.command import result_table, stage_table
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings, opened
 from alexconv.networks.peers import forward_of
 from alexconv.networks.plan import NetworkPlan, NetworkPoint, contenders, plan_network
@@ -188,6 +189,45 @@ def test_a_run_records_each_network_with_its_stages(tmp_path, capsys):
     assert f"0 of 2 points are already in {out}" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("ends", (True, False))
+def test_resume_keeps_a_failed_network(ends, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "networks.jsonl"
+    arguments = ["--network", "lenet-86-k7", "--N", "1", "--backend", "host", "--out", str(out)]
+
+    @contextmanager
+    def expired_at_once(seconds, expired):
+        if not ends:
+            raise SystemExit(expired())
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "time_limit", expired_at_once)
+        patched.setattr(NetworkRunner, "_own", lambda self, point: {"status": "wrong", "reason": "made up"})
+        with suppress(SystemExit):
+            main(arguments)
+    assert main([*arguments, "--resume"]) == 1, "a point of the run has no result"
+    assert f"1 of 1 points are already in {out}" in " ".join((shown := capsys.readouterr().out).split())
+    assert ("made up" if ends else "timeout") in shown
+    assert out.read_text().count('"type":"network"') == 1
+
+
+def test_a_batch_beyond_host_memory_is_skipped(host):
+    runner = NetworkRunner(host, NetworkSettings(0.0))
+    record = runner.record(NetworkPoint(small(), 10**11, "fp32", SCHEDULES["dependent"]))
+    assert record["status"] == "skipped"
+    assert record["reason"].startswith("100000000000 images need")
+
+
+def test_a_wrong_network_has_a_record_in_json(host, monkeypatch):
+    runner, weights = NetworkRunner(host, NetworkSettings(0.0)), list(generated(small()))
+    weights[0] = replace(weights[0], bias=np.full(12, np.nan, np.float32))
+    monkeypatch.setattr(runner, "weights", lambda network, precision: tuple(weights))
+    record = runner.record(NetworkPoint(small(), 1, "fp32", SCHEDULES["dependent"]))
+    assert record["status"] == "wrong"
+    assert json.loads(json.dumps(record, allow_nan=False))["stages"][0]["of_bound"] == "nan"
+    assert "nan" in list(stage_table(record).columns[-1].cells) and result_table([record]).row_count == 1
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -237,6 +277,46 @@ def test_the_fastest_contender_of_each_stage_is_taken_and_timed_once(monkeypatch
     assert {len(rungs) for rungs, step in zip(tried, plan.steps, strict=True) if step.stage.kind == "max-pool"} == {1}
     assert {"linear-half", "wgmma-half-whole"} <= {bound.rung.name for bound in tried[-1]}
     assert set(runner.bounds(point)) == {bound for rungs in tried for bound in rungs}
+
+
+def test_a_record_is_stale_once_a_rung_is_launched_otherwise(host, monkeypatch):
+    runner, point = NetworkRunner(host, NetworkSettings(0.0)), NetworkPoint(small(), 3, "fp32", SCHEDULES["dependent"])
+    (bound,) = [bound for bound in runner.bounds(point) if bound.rung.name == "softmax"]
+    (launch,) = bound.rung.launches
+    wider = replace(launch, grid=lambda p: (p.N * p.N, 1, 1))  # for one image the same
+    other = replace(bound, rung=replace(bound.rung, launches=(wider,)))
+    keys = set[str]()
+    for of_point in ([bound], [other]):
+        monkeypatch.setattr(runner, "bounds", lambda point, of_point=of_point: of_point)
+        keys.add(runner.key(point))
+    assert len(keys) == 2
+
+
+def test_contenders_are_timed_over_pieces_of_their_own(monkeypatch):
+    executor, pieces = LikeAGpu(), []
+    point = NetworkPoint(NETWORKS["alexnet-torchvision"], 128, "fp32", SCHEDULES["dependent"], "measured")
+    nothing = (None,) * len(point.network.stages)
+    budget = plan_network(executor, point, nothing).device_bytes(64)
+    runner = NetworkRunner(executor, NetworkSettings(0.0, memory_budget=budget))
+    monkeypatch.setattr(runner, "weights", lambda network, precision: nothing)
+    plan = runner.plan(point)
+
+    @contextmanager
+    def opened_in_name_only(executor, of_turn):
+        images = of_turn.images_per_piece
+        rate = 1.0 if images == plan.images_per_piece else 1.01  # ms for an image
+        pieces.append(images)
+
+        def stage_times(x):
+            assert len(x) == images
+            return [rate * images] * len(of_turn.steps)
+
+        yield SimpleNamespace(stage_times=stage_times)
+
+    monkeypatch.setattr(measuring, "opened", opened_in_name_only)
+    chosen = runner._measured(plan, np.broadcast_to(np.float32(0), (128, 3, 224, 224)))
+    assert min(pieces) < plan.images_per_piece < max(pieces)
+    assert [step.bound for step in chosen.steps] == [step.bound for step in plan.steps]
 
 
 @pytest.mark.gpu

@@ -8,10 +8,10 @@ from network_runs import SPLITTING, hard_images, outputs_of, plan_of
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.networks.checks import checked_stages
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings, opened
-from alexconv.networks.plan import NetworkPoint, plan_network
+from alexconv.networks.plan import NetworkPoint, contenders, plan_network
 from alexconv.networks.schedules import SCHEDULES
 from alexconv.networks.stages import convolution, linear, max_pooling
 from alexconv.networks.tables import NETWORKS, Network
@@ -67,6 +67,15 @@ def test_each_stage_is_checked_from_its_floats(rung):
         errors, whole, _ = checked_stages(plan, x, run.stage_outputs, generated=True)
     assert [error for error in errors if not error.passes] == []
     assert whole.passes
+
+
+def test_convolutions_that_share_terms_keep_their_rung():
+    executor = choose_executor("host", host_build="unoptimized")
+    plan = plan_of(executor, network_of_terms(), "wgmma-scaled", "terms", 2)
+    for step in plan.steps:
+        others = {bound.rung.name for bound in contenders(plan, step, executor, LADDER)} - {step.bound.rung.name}
+        shares = step.stage.shape.stores_terms or step.stage.shape.takes_terms
+        assert bool(others) == (step.stage.kind == "product" and not shares), step.stage.name
 
 
 def test_layers_whose_terms_lie_otherwise_are_refused():

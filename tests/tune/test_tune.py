@@ -1,5 +1,6 @@
 """The search for constants: what it tries, what it never chooses, what it keeps and what a run then uses."""
 
+import json
 import os
 import re
 import subprocess
@@ -18,7 +19,8 @@ from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.files import write_json
+from alexconv.files import read_json, write_json
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
@@ -26,7 +28,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tune import __main__ as tune
-from alexconv.tune import auto
+from alexconv.tune import auto, workers
 from alexconv.tune import cache as tuning_cache
 from alexconv.tune import tables as tuning_tables
 from alexconv.tune.cache import Tuned
@@ -461,6 +463,16 @@ def test_an_endless_candidate_is_recorded_and_left_out_on_resume(tmp_path, cache
     assert [record["status"] for record in after].count("timeout") == 1
 
 
+def test_the_table_says_why_the_fastest_failed_in_its_second_run():
+    default = default_point("tiled")
+    point = {"constants": default.constants}
+    once = {"point": point, "status": "ok", "samples": {"kernel": [1.0]}, "reason": None}
+    again = {"point": point, "status": "launch-error", "reason": "made up"}
+    search = Search(default, (once,), (again,))
+    assert search.best is None
+    assert tuning_tables.changed_constants(search) == "made up"
+
+
 @pytest.mark.gpu
 @pytest.mark.alone
 def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
@@ -516,11 +528,39 @@ def test_auto_compares_the_rungs_of_each_direction_among_themselves(tmp_path, ca
         assert auto.choose(MadeUpGpu(), request, print).rung is of_direction.best.rung
 
 
+def test_auto_keeps_the_fastest_rung_that_it_may_choose(tmp_path, cache):
+    words = [*SMALL, "--auto", "--layers", "2", "--direction", "dgrad", "--out", str(tmp_path / "auto.jsonl")]
+    for rungs in ("dgrad-scatter", "dgrad-scatter,dgrad-igemm"):
+        options = tune.parser().parse_args([*words, "--rungs", rungs])
+        (comparison,) = tune.compare(options, ALL_DIRECTIONS, MadeUpGpu(), "the command")
+    scatter, igemm = (record["samples"]["kernel"][0] for record in comparison.records)
+    assert scatter < igemm, "but its order of additions varies"
+    choice = auto.choose(MadeUpGpu(), Request(LENET.layer(2).toward("dgrad"), 1, "fp32", "nchw"), print)
+    assert choice.measured
+    assert choice.rung.name == comparison.best.rung.name == "dgrad-igemm"
+
+
 def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(12), print)
     (result,) = comparison(tmp_path, "--precision", "fp32")
     assert len(result.records) == 3
     assert result.best == tuning_cache.Best(RUNGS["tiled"], at_tile(12).constants, at_tile(12).kernel_ms)
+
+
+def test_a_worker_compares_a_rung_that_takes_only_its_tuned_constants(tmp_path, cache, monkeypatch):
+    rung, conv, gpu = RUNGS["depthwise-planes"], LENET.layer(1), MadeUpGpu()
+    wider = rung.resolve(conv, {"TILE_COLUMNS": 8}, 1, gpu.device)
+    tuning_cache.keep(gpu, rung, conv, 1, Tuned(wider, made_up_ms(wider)), print)
+    words = [*SMALL, "--auto", "--layers", "1", "--rungs", "depthwise-planes,direct", "--out", str(tmp_path / "auto")]
+    options = tune.parser().parse_args(words)
+    points = tune.default_points(options, LADDER, gpu.device, ["fp32"])
+    assert BoundRung(rung, conv, points[0].constants, gpu.device).refusal()
+    monkeypatch.setattr(workers.remote, "executor_of", lambda request: gpu)
+    monkeypatch.setattr(workers, "session_of", lambda request, previous: tune.session(options, "the command"))
+    request = workers.Request("a topic", "the command", settings=tune.settings(options))
+    text = workers.remote_comparison(request, points, [])
+    ((first, records, _),) = json.loads(text)
+    assert (first, [record["point"]["constants"] for record in records]) == (0, [wider, points[1].constants])
 
 
 def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):
@@ -549,6 +589,17 @@ def test_a_damaged_best_is_reported_and_not_used(tmp_path, cache):
     messages = []
     assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), messages.append) is None
     assert "damaged" in messages[0] and "--auto" in messages[0]
+
+
+@pytest.mark.parametrize("changed", (lambda name: {}, lambda name: {name: 1, "FORMER": 1}))
+def test_a_best_of_other_constants_is_one_of_another_rung(tmp_path, cache, changed):
+    comparison(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
+    (file,) = cache.glob("tuning/*.json")
+    content = read_json(file)
+    write_json(file, {**content, "constants": {"RESTRICT": 0, **changed("TILE")}})
+    messages = []
+    assert tuning_cache.load_best(MadeUpGpu(), Request(LENET.layer(2), 1, "fp32", "nchw"), messages.append) is None
+    assert messages == []
 
 
 def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape():
