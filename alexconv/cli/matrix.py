@@ -345,7 +345,7 @@ def print_fitted(console: Console, shown: Table) -> None:
 
 def texts(column: TableColumn) -> list[str]:
     """The heading and the cells of a column as they are shown."""
-    return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
+    return [str(cell) for cell in (column.header, *column.cells)]
 
 
 def aligned(label: str, texts: Sequence[Text], label_width: int, widths: Sequence[int], gap: int) -> Iterator[Text]:

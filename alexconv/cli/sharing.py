@@ -109,7 +109,7 @@ def named(*names: str) -> Filter:
 def audit(value: Any) -> Record:
     """An audit's numbers and digests."""
     digests = {name: text(_DIGEST)(value.get("digests", {}).get(name)) for name in ("inputs", "outputs")}
-    counts = figures({name: item for name, item in value.items() if name != "digests"})
+    counts: Record = figures({name: item for name, item in value.items() if name != "digests"})
     return counts | ({"digests": digests} if all(digests.values()) else {})
 
 

@@ -314,6 +314,20 @@ def test_a_width_that_no_line_fits_is_not_taken(columns, monkeypatch):
     assert console.width == (display.LEAST_WIDTH if columns == "1" else display.PLAIN_WIDTH)
 
 
+def test_brackets_and_colons_of_messages_and_names_are_text(tmp_path, capsys):
+    console, reason = display.console(), "invalid types 'float[int]' at [/x]:zap:"
+    failed = made_up(1, status="compile-error", reason=reason)
+    display.result_tables(console, [failed], LADDER)
+    table = Table("rung")
+    table.add_row(reason)
+    matrix.print_fitted(console, table)
+    assert capsys.readouterr().out.count(reason) == 2
+    out = tmp_path / "[a]:zap:" / "[" / "b].jsonl"
+    words = ["--workload", "lenet-86-k7", "--layers", "2", "--rungs", "direct", "--backend", "host", "--no-baseline"]
+    assert run.main([*words, "--resume", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.count(str(out)) == 3
+
+
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 100])
 def test_a_narrow_table_has_whole_words_and_names_the_columns_that_do_not_fit(width):
     cells = {
