@@ -71,6 +71,13 @@ def test_a_run_says_it_before_the_first_point(capsys, tmp_path):
     assert lines[0].startswith("backend host") and lines[1].startswith("time on this CPU: about ")
 
 
+def test_points_beyond_the_hosts_memory_take_no_time(capsys, tmp_path):
+    words = ["--layers", "3", "--rungs", "direct", "--N", "1,1000000000000", "--no-baseline"]
+    assert main(["--backend", "host", *words, "--out", str(tmp_path / "r.jsonl")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("time on this CPU: about ")]
+    assert line.split()[6] == "s,"
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(40, "40 s"), (720, "12 min"), (12600, "3.5 h"), (7e10, "2.2e+03 years"), (2e22, "6.3e+14 years")],
