@@ -120,7 +120,7 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         metavar="LIST",
         help=f"inputs and filters: {', '.join(DATA_SETS)}, or all (default: {UNIFORM})",
     )
-    add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
+    add("--seed", type=natural, default=0, help="seed of inputs and filters (default: 0)")
     add("--study", metavar="NAME", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
     add_peers(group)
     add(
