@@ -59,6 +59,14 @@ Filter = Callable[[Any], Any]  # what may stay of a field's value; None if nothi
 Allowed = Mapping[str, Mapping[str, Filter]]  # the fields that stay of each type of line
 
 
+def what_stays(keep: Filter, value: Any) -> Any:
+    """What a filter lets stay of a value; nothing of one that no run writes."""
+    try:
+        return keep(value)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
+
+
 def text(pattern: re.Pattern[str]) -> Filter:
     """A text that matches as a whole."""
     return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
@@ -113,12 +121,9 @@ def audit(value: Any) -> Record:
     return counts | ({"digests": digests} if all(digests.values()) else {})
 
 
-def command(value: Any) -> str | None:
+def command(value: Any) -> str:
     """The command line, as far as its options are listed above."""
-    try:
-        words = shlex.split(value)
-    except (ValueError, AttributeError, TypeError):
-        return None
+    words = shlex.split(value)
     parts, known = ["python -m alexconv.run"], rungs_by_word(ALL_DIRECTIONS)
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, own = word.removeprefix("--").partition("=")
@@ -242,7 +247,7 @@ def write(file: RecordFile, records: Records, latest: Sequence[Record], allowed:
 
     def public_part(line: Record) -> Record:
         filters = allowed[line["type"]]
-        stays = {name: filters[name](value) for name, value in line.items() if name in filters}
+        stays = {name: what_stays(filters[name], value) for name, value in line.items() if name in filters}
         links = {kind: keys[line[kind]] for kind in LINKS if line.get(kind) in keys}
         return links | {name: value for name, value in stays.items() if value is not None or name == "reason"}
 

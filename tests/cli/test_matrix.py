@@ -5,6 +5,7 @@ import re
 import signal
 from collections import Counter
 from io import StringIO
+from math import isnan
 from pathlib import Path
 from time import sleep
 
@@ -19,6 +20,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
+from alexconv.records.summary import rows
 from alexconv.shapes import WORKLOADS
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -158,6 +160,15 @@ def test_without_times_the_cells_are_marks_and_the_error_is_the_worst():
     assert cells(text, "channels")[:2] == ["wrong", "-"]
     assert "kernel ms" not in text
     assert "far off" in text
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_error_that_is_nan_is_the_worst(place):
+    error = {"absolute": "nan", "scaled": "nan", "componentwise": "nan", "tolerance": 1e-5}
+    records = [made_up(layer, error={"scaled": 1e-7, "componentwise": 1e-7, "tolerance": 1e-5}) for layer in (1, 2, 3)]
+    records[place] |= {"status": "wrong", "error": error}
+    *_, every = rows(records)
+    assert every.layer is None and isnan(every.error) and isnan(every.componentwise)
 
 
 def test_transfers_constants_and_batches_have_their_own_rows_and_tables():

@@ -140,6 +140,21 @@ def test_directions_stay_apart_and_gradients_are_this_projects(tmp_path):
     assert directions == ["forward", "dgrad", "wgrad", "dgrad"]
 
 
+@pytest.mark.parametrize(("kind", "field"), [("point", "audit"), ("point", "launches"), ("device", "nvcc_flags")])
+@pytest.mark.parametrize("value", [None, "x", [1], [{}], {"digests": 1}])
+def test_nothing_stays_of_a_value_that_no_run_writes(tmp_path, kind, field, value):
+    point, device = record("alexnet", 2, 128, "direct"), GPU
+    if kind == "point":
+        point |= {field: value}
+    else:
+        device |= {field: value}
+    file = RecordFile(tmp_path / "a.jsonl")
+    file.point(point | {"device": file.header("device", device)})
+    shared = read([share(tmp_path / "a.jsonl").path])
+    line = shared.points[0] if kind == "point" else next(iter(shared.headers.values()))
+    assert not line.get(field)
+
+
 def test_the_records_stay_whatever_their_file_is_called(tmp_path):
     source = recorded(tmp_path / "records.sharing", record("alexnet", 2, 128, "direct"))
     content = source.read_bytes()
