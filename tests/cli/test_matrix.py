@@ -162,6 +162,14 @@ def test_without_times_the_cells_are_marks_and_the_error_is_the_worst():
     assert "far off" in text
 
 
+def test_an_error_of_zero_is_shown_and_a_missing_one_is_not():
+    exact = {"absolute": 0.0, "scaled": 0.0, "tolerance": 1e-5}
+    skipped = made_up(1, "tiled", status="skipped", reason="why", error=None)
+    text = shown([made_up(1, error=exact), skipped])
+    assert cells(text, "direct")[:3] == ["ok", "0.0e+00", "1.0e-05"]
+    assert cells(text, "tiled")[:3] == ["skipped", "-", "-"]
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_an_error_that_is_nan_is_the_worst(place):
     error = {"absolute": "nan", "scaled": "nan", "componentwise": "nan", "tolerance": 1e-5}
