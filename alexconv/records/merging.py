@@ -52,7 +52,7 @@ def _joined(paths: Sequence[Path], counts: Merged) -> Iterator[bytes]:
     """The lines of the joined file, counted in ``counts``."""
     written, last = set[bytes](), dict[bytes, bytes]()  # lines of headers; the last line of each point
     for path in paths:
-        for line in lines_of(path):
+        for line in filter(None, lines_of(path)):
             record = parsed(line, path)
             if record is None or not complete(record):
                 counts.unreadable += 1
