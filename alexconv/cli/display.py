@@ -140,7 +140,7 @@ class Progress:
         return "" if left is None else f" (about {left:.0f} s left)"
 
     def _seconds_left(self) -> float | None:
-        if self._costs:
+        if any(self._costs):  # else all are skipped
             done, left = sum(self._costs[: self.done]), sum(self._costs[self.done :])
             spent = monotonic() - self._begun
             # The estimate is one observation of the pace, as heavy as TRUSTED of the job.

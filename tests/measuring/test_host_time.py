@@ -1,7 +1,10 @@
 """How long a job takes on the CPU is said before it begins, and counted down by what is left to do."""
 
+from io import StringIO
+
 import pytest
 from points import batch_of
+from rich.console import Console
 
 from alexconv.cli.display import Progress
 from alexconv.executors import choose_executor
@@ -62,6 +65,16 @@ def test_the_time_left_counts_costs_and_not_points(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     left = int(lines[-1].split("about ")[1].split(" s left")[0])
     assert 1000 < left < 2000, "by points it would be 20 s"
+
+
+def test_points_that_are_all_skipped_have_a_bar_too(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Console(file=StringIO(), force_terminal=True, legacy_windows=False)
+    monkeypatch.setattr("alexconv.cli.display.console", lambda stderr: terminal)
+    with Progress(2, costs=[0.0, 0.0]) as progress:
+        progress.start("a point")
+        progress.finish({"status": "skipped"})
+        progress.finish({"status": "skipped"})
 
 
 def test_a_run_says_it_before_the_first_point(capsys, tmp_path):
