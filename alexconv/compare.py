@@ -97,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--margin", type=positive, default=MARGIN, help=f"smallest relative change that counts (default: {MARGIN})"
     )
-    parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
+    parser.add_argument(
+        "--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER, 2 if none is common"
+    )
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="also write a site with both files side by side")
     add_own(parser)
     options = parser.parse_args(arguments)
@@ -109,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not records.points:
             raise UsageError(f"the record file {path} holds no points")
     comparisons = compare(before, after, options.figure, options.margin, ladder)
+    if options.fail_on_slower and not comparisons:
+        raise UsageError(f"--fail-on-slower: no point has {options.figure} times in both files")
     for item in comparisons:
         within = faster_between(Ratio(item.ratio, item.low, item.high).inverse())
         print(f"{item.verdict:<8} {faster(1 / item.ratio):<13} ({within})  {item.label}")

@@ -16,7 +16,7 @@ from alexconv.cluster.worker import Request
 from alexconv.cpu_reference.cache import CachedReference, LayerData, ensure
 from alexconv.errors import UsageError
 from alexconv.machine import dgemm_flops
-from alexconv.options import exits_cleanly, program
+from alexconv.options import exits_cleanly, natural, program
 from alexconv.planning.points import ALL_LAYERS, parse_batches, parse_layers, workload_named
 from alexconv.shapes import WORKLOADS, Workload
 
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workload", default="alexnet", metavar="NAME", help=f"{', '.join(WORKLOADS)} (default: alexnet)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="seed of inputs and filters (default: 0)")
     parser.add_argument(
         "--cluster", metavar="WHERE", help="compute blocks of images on Dask workers, as in alexconv run"
     )

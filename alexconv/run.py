@@ -22,7 +22,6 @@ from alexconv.cluster import options as cluster
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_executor
-from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import H200, Device
@@ -121,7 +120,7 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         metavar="LIST",
         help=f"inputs and filters: {', '.join(DATA_SETS)}, or all (default: {UNIFORM})",
     )
-    add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
+    add("--seed", type=natural, default=0, help="seed of inputs and filters (default: 0)")
     add("--study", metavar="NAME", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
     add_peers(group)
     add(
@@ -351,7 +350,7 @@ def run_shown(
 ) -> list[Record]:
     """Runs jobs with a display of their progress; ``write`` and ``conclude`` are those of ``run_jobs``."""
     executor = runner.executor
-    costs = () if executor.measures else expected_time(say, jobs, executor)
+    costs = () if executor.measures else expected_time(say, jobs, runner)
     with Progress(len(jobs), verbose=options.verbose, costs=costs) as progress:
         try:
             return run_jobs(jobs, runner, write, progress, options.time_limit or executor.time_limit, conclude)
@@ -362,9 +361,10 @@ def run_shown(
             raise
 
 
-def expected_time(say: Console, jobs: Sequence[Job], executor: Executor) -> tuple[float, ...]:
-    """Says how long jobs take on the CPU; returns the estimated seconds of each."""
-    expected = host_time([job.point.points() for job in jobs], executor)
+def expected_time(say: Console, jobs: Sequence[Job], runner: Runner) -> tuple[float, ...]:
+    """Says how long jobs take on the CPU; returns the estimated seconds of each, none of those beyond its memory."""
+    run = [[point for point in job.point.points() if not runner.beyond_host_memory(point)] for job in jobs]
+    expected = host_time(run, runner.executor)
     for line in expected.lines():
         say.print(line, soft_wrap=True, markup=False)
     return expected.jobs

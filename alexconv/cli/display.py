@@ -51,12 +51,15 @@ class Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as a positive COLUMNS or the terminal, else wide enough that lines stay whole."""
+    """A console as wide as a positive COLUMNS or the terminal, else wide enough that lines stay whole.
+
+    Brackets and colons are text to it: compilers' messages and names of files have them.
+    """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PLAIN_WIDTH
     if "COLUMNS" in os.environ:
         width = max(get_terminal_size((PLAIN_WIDTH, 0)).columns, LEAST_WIDTH)
-    return Screen(stderr=stderr, highlight=False, width=width)
+    return Screen(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
 
 
 def keep_standard_output() -> None:
@@ -137,7 +140,7 @@ class Progress:
         return "" if left is None else f" (about {left:.0f} s left)"
 
     def _seconds_left(self) -> float | None:
-        if self._costs:
+        if any(self._costs):  # else all are skipped
             done, left = sum(self._costs[: self.done]), sum(self._costs[self.done :])
             spent = monotonic() - self._begun
             # The estimate is one observation of the pace, as heavy as TRUSTED of the job.

@@ -237,13 +237,10 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
 
 def check_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
     """Whether each layer's outputs are right, the error that is nearest to its tolerance, and the time on record."""
-    worst = [
-        max(map(error_of, line.records.values()), key=lambda pair: (not pair[0] <= pair[1], pair[0] / pair[1]))
-        for line in lines
-    ]
+    worst = [worst_error(line.records.values()) for line in lines]
     columns = [
-        Column("max error", [f"{error:.1e}" if error else NONE for error, _ in worst]),
-        Column("tolerance", [f"{tolerance:.1e}" if error else NONE for error, tolerance in worst], 1),
+        Column("max error", [f"{pair[0]:.1e}" if pair else NONE for pair in worst]),
+        Column("tolerance", [f"{pair[1]:.1e}" if pair else NONE for pair in worst], 1),
         Column(recorded_heading(), [milliseconds(recorded_times().sum_of(line.records.values())) for line in lines], 2),
         Column("class", [line.precision for line in lines], 0),
     ]
@@ -251,10 +248,11 @@ def check_table(title: str, lines: list[Line], layers: list[int], width: int) ->
     yield from table(title, [(line.family, line.label) for line in lines], layers, cells, columns, width)
 
 
-def error_of(record: Record) -> tuple[float, float]:
-    """Largest error over norms, and its tolerance; 0 and 1 for a record that was not checked."""
-    error = record.get("error")
-    return (float(error["scaled"]), float(error["tolerance"])) if error else (0.0, 1.0)
+def worst_error(records: Iterable[Record]) -> tuple[float, float] | None:
+    """The largest error over norms for its tolerance, and that; None if no record was checked."""
+    errors = [error for record in records if (error := record.get("error"))]
+    pairs = [(float(error["scaled"]), float(error["tolerance"])) for error in errors]
+    return max(pairs, key=lambda pair: (not pair[0] <= pair[1], pair[0] / pair[1]), default=None)
 
 
 def status_cell(record: Record | None) -> Text:
@@ -345,7 +343,7 @@ def print_fitted(console: Console, shown: Table) -> None:
 
 def texts(column: TableColumn) -> list[str]:
     """The heading and the cells of a column as they are shown."""
-    return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
+    return [str(cell) for cell in (column.header, *column.cells)]
 
 
 def aligned(label: str, texts: Sequence[Text], label_width: int, widths: Sequence[int], gap: int) -> Iterator[Text]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.planning.peers import ALL_PEERS
 from alexconv.planning.points import rungs_by_word
 from alexconv.records.labels import SEQUENCE_SUFFIX, SHARED
-from alexconv.records.store import AXES, DATA, Record, RecordFile, Records, read
+from alexconv.records.store import AXES, LATER_AXES, Record, RecordFile, Records, read
 
 DIGITS = 8  # of a file's content, in its name
 LEAST_NAME = 3  # letters of a name that is replaced in a reason
@@ -32,6 +32,7 @@ _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.?dev|\.post)\d+)?")
 _WORD = re.compile(r"[\w.+-]{1,60}")
 _FLAG = re.compile(r"-{1,2}\w[\w=+-]*")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _TIME = re.compile(r"[\d:T+-]{10,40}")
 _COMPILER = re.compile(r"(g\+\+|clang)[^\d]*?.*?(\d+\.\d+\.\d+)")
 _SYSTEM = re.compile(r"(\w+) (\d+\.\d+)")
@@ -45,7 +46,7 @@ _FLAGS = frozenset({"together", "sequence", "tuned", "verify-only", "no-baseline
 _OPTIONS = frozenset(
     {
         *("workload", "layers", "N", "transfer", "precision", "data", "seed", "study", "peers", "backend", "set"),
-        *("host-build", "host-order", "memory-budget", "seconds", "sustained", "time-limit", "rungs"),
+        *("host-build", "host-order", "memory-budget", "seconds", "sustained", "time-limit", "rungs", "direction"),
     }
 )
 _PEERS = frozenset(peer.name for peer in ALL_PEERS)
@@ -56,6 +57,14 @@ BELONGING = ("end", "ceilings", PREDICTION)  # headers that belong to a run
 
 Filter = Callable[[Any], Any]  # what may stay of a field's value; None if nothing may
 Allowed = Mapping[str, Mapping[str, Filter]]  # the fields that stay of each type of line
+
+
+def what_stays(keep: Filter, value: Any) -> Any:
+    """What a filter lets stay of a value; nothing of one that no run writes."""
+    try:
+        return keep(value)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
 
 
 def text(pattern: re.Pattern[str]) -> Filter:
@@ -105,13 +114,17 @@ def named(*names: str) -> Filter:
     return items
 
 
-def command(value: Any) -> str | None:
+def audit(value: Any) -> Record:
+    """An audit's numbers and digests."""
+    digests = {name: text(_DIGEST)(value.get("digests", {}).get(name)) for name in ("inputs", "outputs")}
+    counts: Record = figures({name: item for name, item in value.items() if name != "digests"})
+    return counts | ({"digests": digests} if all(digests.values()) else {})
+
+
+def command(value: Any) -> str:
     """The command line, as far as its options are listed above."""
-    try:
-        words = shlex.split(value)
-    except (ValueError, AttributeError, TypeError):
-        return None
-    parts, known = ["python -m alexconv.run"], rungs_by_word(LADDER)
+    words = shlex.split(value)
+    parts, known = ["python -m alexconv.run"], rungs_by_word(ALL_DIRECTIONS)
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, own = word.removeprefix("--").partition("=")
         argument = own if equals else following
@@ -125,7 +138,7 @@ def command(value: Any) -> str | None:
 
 def point(value: Any) -> Record:
     """A point's axes: of this project's rungs all of them are words of its tables."""
-    return {axis: value[axis] for axis in (*AXES, DATA) if axis in value}
+    return {axis: value[axis] for axis in (*AXES, *LATER_AXES) if axis in value}
 
 
 def reason(names: Collection[str]) -> Filter:
@@ -175,16 +188,17 @@ def fields(names: Collection[str]) -> Allowed:
             **{"time": text(_TIME), "point": point, "launches": named("entry"), "timeline": named("what")},
             **{"key": word, "changed": lambda value: value},
             **dict.fromkeys(("error", "exact", "pieces", "images_per_piece", "planned_constants"), figures),
-            **dict.fromkeys(("device_bytes", "cpu", "samples", "health", "throttled", "audit", "under_load"), figures),
+            **dict.fromkeys(("device_bytes", "cpu", "samples", "health", "throttled", "under_load"), figures),
             **dict.fromkeys(("spread", "peer", "again"), figures),
+            "audit": audit,
         },
     }
 
 
 def is_ours(record: Record) -> bool:
     """Whether a line is of no rung, or of this project's rungs and peers."""
-    name = (record.get("point") or {}).get("rung", LADDER[0].name)
-    return name.removesuffix(SEQUENCE_SUFFIX) in _PEERS or name.removesuffix(SEQUENCE_SUFFIX) in LADDER.named
+    name = (record.get("point") or {}).get("rung", ALL_DIRECTIONS[0].name)
+    return name.removesuffix(SEQUENCE_SUFFIX) in _PEERS or name.removesuffix(SEQUENCE_SUFFIX) in ALL_DIRECTIONS.named
 
 
 @dataclass(frozen=True)
@@ -205,7 +219,7 @@ def share(source: Path, names: Collection[str] | None = None) -> SharedFile:
     latest = [record for record in records.latest() if is_ours(record)]
     if not latest:
         raise UsageError(f"{source} has no points of this project's rungs to share")
-    unnamed = source.with_name(f"{source.stem}.sharing")
+    unnamed = source.with_name(f"{source.name}.sharing")
     unnamed.unlink(missing_ok=True)
     try:
         write(RecordFile(unnamed), records, latest, fields(names_here() if names is None else names))
@@ -233,7 +247,7 @@ def write(file: RecordFile, records: Records, latest: Sequence[Record], allowed:
 
     def public_part(line: Record) -> Record:
         filters = allowed[line["type"]]
-        stays = {name: filters[name](value) for name, value in line.items() if name in filters}
+        stays = {name: what_stays(filters[name], value) for name, value in line.items() if name in filters}
         links = {kind: keys[line[kind]] for kind in LINKS if line.get(kind) in keys}
         return links | {name: value for name, value in stays.items() if value is not None or name == "reason"}
 

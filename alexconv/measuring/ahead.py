@@ -16,11 +16,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Self
 
+from alexconv.cpu_reference.cache import LayerData
 from alexconv.errors import AlexconvError
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.machine import cores
-from alexconv.measuring.runner import Runner, Skip
+from alexconv.measuring.runner import Runner, Skip, data_of
 from alexconv.planning.points import Kind, PeerPoint, Point
 from alexconv.shapes import FORWARD
 
@@ -41,7 +42,7 @@ class Ahead:
 
     def __enter__(self) -> Self:
         compilers, reference = self._pools
-        layers: dict[object, Future[None]] = {}
+        layers: dict[LayerData, Future[None]] = {}
         kernels: dict[BoundRung, Future[None]] = {}
         if self._runner.times_cpu:
             forward = (point for point in self._points if point.direction == FORWARD)
@@ -52,10 +53,10 @@ class Ahead:
         for point in reversed(points) if self._runner.times else points:
             needs = self._needs[point] = []
             if not self._runner.beyond_host_memory(point):
-                place = point.batch if point.conv.roles.sums_images else (point.workload, point.layer, point.direction)
-                if place not in layers:
-                    layers[place] = reference.submit(quietly, self._runner.compute_reference, point)
-                needs.append(layers[place])
+                of = data_of(point, self._runner.settings.seed)
+                if of not in layers:
+                    layers[of] = reference.submit(quietly, self._runner.compute_reference, point)
+                needs.append(layers[of])
             if bound := bound_rung(self._runner, point):
                 if bound not in kernels:
                     kernels[bound] = compilers.submit(quietly, self._runner.executor.build, bound)

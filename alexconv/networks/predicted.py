@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
 from alexconv.errors import CompileError, UsageError
@@ -168,13 +167,11 @@ def show_network(console: Console, record: Record, gpu: Gpu) -> None:
     )
     for stage in record["stages"]:
         if "reason" in stage:
-            table.add_row(stage["stage"], stage["rung"], "-", "-", f"refused: {escape(stage['reason'])}")
+            table.add_row(stage["stage"], stage["rung"], "-", "-", f"refused: {stage['reason']}")
             continue
         longest = max(stage["launches"], key=lambda launch: launch["ms"])
         times = (f"{1e3 * stage[name]:.1f}" for name in ("ms", "ms_in_network"))
         table.add_row(stage["stage"], stage["rung"], *times, longest["limit"])
     table.add_section()
-    table.add_row(
-        "sum", "", "", f"{1e3 * record['ms']:.1f}" if "ms" in record else "-", escape(record.get("reason", ""))
-    )
+    table.add_row("sum", "", "", f"{1e3 * record['ms']:.1f}" if "ms" in record else "-", record.get("reason", ""))
     console.print(table)

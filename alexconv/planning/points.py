@@ -24,8 +24,8 @@ from alexconv.shapes import DIRECTIONS, FORWARD, WORKLOADS, Conv, Workload
 
 PAGEABLE = "pageable"
 ALL_LAYERS = ALL_RUNGS = "all"
-_LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-_BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
+_LAYERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_BATCHES = re.compile(r"([0-9]{1,18})(?::([0-9]{1,18}):x([0-9]{1,18}))?")
 FAMILY = "family"  # before a family's name, as in family:igemm
 MOST_GUESSES = 3  # for a word that is unknown
 Selected = tuple[Rung, str | None]  # a rung, and the transfer that its alias implies, if any

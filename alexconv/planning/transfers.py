@@ -1,5 +1,6 @@
 """The table of transfers: ways for arrays to reach the device.  A rung never knows its transfer."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 from alexconv.errors import UsageError
 
 DEFAULT_STREAMS = 4
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")  # of streams
 
 Opener = Callable[..., Any]  # takes executor, program, plan, x, w and transfer; returns executors.interface.Buffers
 
@@ -87,7 +89,7 @@ def transfer_named(text: str) -> Transfer:
         raise ValueError(f"unknown transfer {text!r}: one of {', '.join(TRANSFERS)} (streamed:8 for eight streams)")
     if not streams:
         return TRANSFERS[name]
-    if not streams.isdecimal() or int(streams) < 1:
-        raise ValueError(f"{text!r}: the number of streams is 1 or more")
+    if not _COUNT.fullmatch(streams):
+        raise ValueError(f"{text!r}: the number of streams is 1 to 999999")
     kind = TRANSFERS[name]
     return replace(kind, name=text, meaning=f"{kind.meaning}, {streams} of them", streams=int(streams))

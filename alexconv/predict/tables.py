@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
 from alexconv.cli.matrix import print_fitted
@@ -23,9 +22,9 @@ _LABEL = re.compile(r"`\([^)]*\)")
 def show_predictions(console: Console, point_predictions: Iterable[PointPrediction]) -> None:
     """A table for each point: its launches, and their sum with its band."""
     for prediction in point_predictions:
-        label = escape(prediction.point.label())
+        label = prediction.point.label()
         if prediction.reason:
-            console.print(f"{label}: refused: {escape(prediction.reason)}", soft_wrap=True)
+            console.print(f"{label}: refused: {prediction.reason}", soft_wrap=True)
             continue
         low, high = prediction.band()
         console.print(

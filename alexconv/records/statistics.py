@@ -55,7 +55,7 @@ def summarize(samples: Sequence[float]) -> Summary:
     outside = 0
     for rank in range(n // 2 + 1):
         outside += comb(n, rank)  # of 2^n, the cases with at most `rank` samples below the true median
-        if 2 * outside > (1 - CONFIDENCE) * 2**n:
+        if 2 * outside / 2**n > 1 - CONFIDENCE:
             break
     rank = max(rank - 1, 0)
     return Summary(median(ordered), ordered[rank], ordered[n - 1 - rank], n)

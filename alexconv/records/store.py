@@ -106,6 +106,8 @@ def read_file(path: Path) -> Records:
 def _records_in(path: Path) -> Records:
     records = Records()
     for number, line in enumerate(lines_of(path), 1):
+        if not line:  # two runs at once: one closed off what the other was writing
+            continue
         record = parsed(line, path)
         if record is None or not complete(record):
             records.unreadable.append(number)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from math import fsum
+from math import fsum, inf, isnan
 
 from alexconv.kernels.ladder import ALL_DIRECTIONS, Ladder
 from alexconv.records.labels import changed_in, label_with, particulars
@@ -86,6 +86,11 @@ def rows(records: Iterable[Record], ladder: Ladder = ALL_DIRECTIONS) -> list[Row
     return table
 
 
+def rank(error: float) -> float:
+    """The error, infinite for NaN, which compares with nothing."""
+    return inf if isnan(error) else error
+
+
 def all_layers(layers: list[Row]) -> Row:
     """The sum over a rung's layers."""
 
@@ -94,7 +99,7 @@ def all_layers(layers: list[Row]) -> Row:
         return None if None in values else fsum(values)
 
     first, statuses = layers[0], {row.status for row in layers}
-    worst = max(layers, key=lambda row: row.error / row.tolerance if row.error and row.tolerance else 0.0)
+    worst = max(layers, key=lambda row: rank(row.error / row.tolerance if row.error and row.tolerance else 0.0))
     return Row(
         first.workload,
         first.N,
@@ -110,5 +115,7 @@ def all_layers(layers: list[Row]) -> Row:
         status=statuses.pop() if len(statuses) == 1 else "not all ok",
         reason=None,
         blas=total("blas"),
-        componentwise=max((row.componentwise for row in layers if row.componentwise is not None), default=None),
+        componentwise=max(
+            (row.componentwise for row in layers if row.componentwise is not None), key=rank, default=None
+        ),
     )

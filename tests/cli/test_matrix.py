@@ -5,6 +5,7 @@ import re
 import signal
 from collections import Counter
 from io import StringIO
+from math import isnan
 from pathlib import Path
 from time import sleep
 
@@ -19,6 +20,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import faster, median_of
 from alexconv.records.store import Record, read
+from alexconv.records.summary import rows
 from alexconv.shapes import WORKLOADS
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -158,6 +160,23 @@ def test_without_times_the_cells_are_marks_and_the_error_is_the_worst():
     assert cells(text, "channels")[:2] == ["wrong", "-"]
     assert "kernel ms" not in text
     assert "far off" in text
+
+
+def test_an_error_of_zero_is_shown_and_a_missing_one_is_not():
+    exact = {"absolute": 0.0, "scaled": 0.0, "tolerance": 1e-5}
+    skipped = made_up(1, "tiled", status="skipped", reason="why", error=None)
+    text = shown([made_up(1, error=exact), skipped])
+    assert cells(text, "direct")[:3] == ["ok", "0.0e+00", "1.0e-05"]
+    assert cells(text, "tiled")[:3] == ["skipped", "-", "-"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_error_that_is_nan_is_the_worst(place):
+    error = {"absolute": "nan", "scaled": "nan", "componentwise": "nan", "tolerance": 1e-5}
+    records = [made_up(layer, error={"scaled": 1e-7, "componentwise": 1e-7, "tolerance": 1e-5}) for layer in (1, 2, 3)]
+    records[place] |= {"status": "wrong", "error": error}
+    *_, every = rows(records)
+    assert every.layer is None and isnan(every.error) and isnan(every.componentwise)
 
 
 def test_transfers_constants_and_batches_have_their_own_rows_and_tables():
@@ -312,6 +331,20 @@ def test_a_width_that_no_line_fits_is_not_taken(columns, monkeypatch):
     display.listing(console, LADDER)
     matrix.show(console, [made_up(1), made_up(2)])
     assert console.width == (display.LEAST_WIDTH if columns == "1" else display.PLAIN_WIDTH)
+
+
+def test_brackets_and_colons_of_messages_and_names_are_text(tmp_path, capsys):
+    console, reason = display.console(), "invalid types 'float[int]' at [/x]:zap:"
+    failed = made_up(1, status="compile-error", reason=reason)
+    display.result_tables(console, [failed], LADDER)
+    table = Table("rung")
+    table.add_row(reason)
+    matrix.print_fitted(console, table)
+    assert capsys.readouterr().out.count(reason) == 2
+    out = tmp_path / "[a]:zap:" / "[" / "b].jsonl"
+    words = ["--workload", "lenet-86-k7", "--layers", "2", "--rungs", "direct", "--backend", "host", "--no-baseline"]
+    assert run.main([*words, "--resume", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.count(str(out)) == 3
 
 
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 100])

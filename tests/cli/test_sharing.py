@@ -8,6 +8,7 @@ from report_records import GPU, HOST, RUN, record
 from alexconv import compare, run
 from alexconv.cli.sharing import share
 from alexconv.errors import UsageError
+from alexconv.records import comparisons
 from alexconv.records.compressed import files_in
 from alexconv.records.labels import changed_in
 from alexconv.records.store import RecordFile, read
@@ -21,6 +22,7 @@ HOST_NAME, USER, SERIAL, ADDRESS = (
     "GPU-2c0c0a9f-de21-3065-fc28-4e39d2c909fa",
     "10.1.2.3",
 )
+DIGESTS = {"inputs": "12ab34cd56ef7890", "outputs": "9abcdef012345678"}
 OWN = "anns-rung"
 SECRETS = (HOST_NAME, "lab-17", "example.org", USER, "smith", SERIAL, "2c0c0a9f", ADDRESS, OWN, "/home", "thesis")
 COMMAND = (
@@ -105,6 +107,59 @@ def test_points_of_another_card_match_by_their_defaults(tmp_path, capsys):
     assert lines[-3].startswith("kernel time of B over A, NVIDIA Test 9000 (shared) over NVIDIA H200: 0 FASTER")
     assert lines[-2] == f"{timed} common points with times; 0 only in A, 0 only in B"
     assert not [line for line in lines if "[" in line], "defaults of their card are no changed constants"
+
+
+def recorded(path: Path, *points: dict) -> Path:
+    """A record file with these points, of one GPU."""
+    file = RecordFile(path)
+    keys = {kind: file.header(kind, header) for kind, header in (("device", GPU), ("host", HOST), ("run", RUN))}
+    for point in points:
+        file.point(point | keys)
+    return path
+
+
+def test_digests_of_outputs_stay_whole(tmp_path):
+    point = record("alexnet", 2, 128, "direct")
+    others = DIGESTS | {"outputs": "9" + DIGESTS["outputs"][:0:-1]}
+    first, second = (
+        share(recorded(tmp_path / name, point | {"audit": {"samples": 3, "note": USER, "digests": digests}})).path
+        for name, digests in (("a.jsonl", DIGESTS), ("b.jsonl", others))
+    )
+    assert read([first]).points[0]["audit"] == {"samples": 3, "digests": DIGESTS}
+    (comparison,) = comparisons.compare(read([first]), read([second]), "kernel")
+    assert comparison.same_bits is False
+
+
+def test_directions_stay_apart_and_gradients_are_this_projects(tmp_path):
+    peer, rung = record("alexnet", 2, 128, "torch-nchw-fp32"), record("alexnet", 2, 128, "direct")
+    gradient = rung["point"] | {"rung": "dgrad-direct", "direction": "dgrad", "constants": {}}
+    points = [peer | {"point": peer["point"] | {"direction": name}} for name in ("forward", "dgrad", "wgrad")]
+    shared = share(recorded(tmp_path / "a.jsonl", *points, rung | {"point": gradient, "changed": []}))
+    assert (shared.points, shared.left_out) == (4, ())
+    directions = [point["point"]["direction"] for point in read([shared.path]).latest()]
+    assert directions == ["forward", "dgrad", "wgrad", "dgrad"]
+
+
+@pytest.mark.parametrize(("kind", "field"), [("point", "audit"), ("point", "launches"), ("device", "nvcc_flags")])
+@pytest.mark.parametrize("value", [None, "x", [1], [{}], {"digests": 1}])
+def test_nothing_stays_of_a_value_that_no_run_writes(tmp_path, kind, field, value):
+    point, device = record("alexnet", 2, 128, "direct"), GPU
+    if kind == "point":
+        point |= {field: value}
+    else:
+        device |= {field: value}
+    file = RecordFile(tmp_path / "a.jsonl")
+    file.point(point | {"device": file.header("device", device)})
+    shared = read([share(tmp_path / "a.jsonl").path])
+    line = shared.points[0] if kind == "point" else next(iter(shared.headers.values()))
+    assert not line.get(field)
+
+
+def test_the_records_stay_whatever_their_file_is_called(tmp_path):
+    source = recorded(tmp_path / "records.sharing", record("alexnet", 2, 128, "direct"))
+    content = source.read_bytes()
+    share(source)
+    assert source.read_bytes() == content
 
 
 def test_the_page_of_files_has_a_row_for_each_and_takes_no_other_file(tmp_path):

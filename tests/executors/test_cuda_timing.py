@@ -145,6 +145,21 @@ def test_a_disturbed_reading_of_the_hosts_clock_is_retaken(rests, monkeypatch, d
     assert gpu.done.count("flush") == (10 if disturbed < HOST_READINGS else 20), "beyond that, samples are retaken too"
 
 
+def test_the_kernel_that_reads_the_clock_is_compiled_before_the_runs():
+    done = []
+
+    class Compiling(Gpu):
+        sustained = 0.0
+
+        @property
+        def audit_kernels(self):
+            done.append("compile")
+            return SimpleNamespace(clock_mhz=lambda: 1980.0)
+
+    under_load(Compiling(), [lambda: done.append("run")], {"total": [WARM_MS]})
+    assert done == ["compile", "run"]
+
+
 @pytest.mark.parametrize(("warm", "runs"), [({}, 4), ({"warm_ms": 0}, 0)])
 def test_runs_warm_up_the_device_before_its_clock_is_read(warm, runs):
     done = []

@@ -3,17 +3,19 @@
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from points import batch_of
 
+from alexconv.data import UNIFORM
 from alexconv.errors import CompileError
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import ahead
 from alexconv.measuring.ahead import Ahead, compile_all
-from alexconv.measuring.runner import Skip
+from alexconv.measuring.runner import Settings, Skip
 from alexconv.planning.points import choose_rungs, choose_transfers, expand
 
 BATCHES = [batch_of("lenet-70-k5", layer, N) for layer in (1, 2) for N in (1, 2)]
@@ -26,6 +28,7 @@ class Stand:
 
     def __init__(self, *closed, times=False):
         self.times = self.times_cpu = times
+        self.settings = Settings()
         self.done, self.gates = [], {name: threading.Event() for name in closed}
         self.begun = threading.Event()  # the first kernel whose gate is closed
         self.executor = SimpleNamespace(build=self.build)
@@ -46,7 +49,7 @@ class Stand:
         return None
 
     def compute_reference(self, point):
-        self.done.append(("reference", point.layer))
+        self.done.append(("reference", point.layer, *([] if point.data == UNIFORM else [point.data])))
 
     def time_cpu(self, workload, layer, conv):
         self.done.append(("cpu", layer))
@@ -90,6 +93,15 @@ def test_every_kernel_is_compiled_once_and_every_reference_computed_once():
     convs = {point.conv for point in POINTS}
     kernels = [(rung, conv) for rung in ("direct", "channels") for conv in convs]
     assert Counter(runner.done) == Counter([*kernels, ("reference", 1), ("reference", 2)])
+
+
+def test_each_data_set_has_its_reference():
+    runner, batches = Stand(), [replace(batch, data=data) for batch in BATCHES for data in (UNIFORM, "relu")]
+    points = expand(batches, choose_rungs("direct"), choose_transfers("pageable"))
+    with Ahead(runner, points, lambda text: None) as ahead_:
+        ahead_.wait(points)
+    references = {done for done in runner.done if done[0] == "reference"}
+    assert references == {("reference", layer, *data) for layer in (1, 2) for data in ([], ["relu"])}
 
 
 def test_a_point_that_is_only_checked_waits_for_its_own_kernel_alone():

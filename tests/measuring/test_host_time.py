@@ -1,7 +1,10 @@
 """How long a job takes on the CPU is said before it begins, and counted down by what is left to do."""
 
+from io import StringIO
+
 import pytest
 from points import batch_of
+from rich.console import Console
 
 from alexconv.cli.display import Progress
 from alexconv.executors import choose_executor
@@ -64,11 +67,28 @@ def test_the_time_left_counts_costs_and_not_points(monkeypatch, capsys):
     assert 1000 < left < 2000, "by points it would be 20 s"
 
 
+def test_points_that_are_all_skipped_have_a_bar_too(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Console(file=StringIO(), force_terminal=True, legacy_windows=False)
+    monkeypatch.setattr("alexconv.cli.display.console", lambda stderr: terminal)
+    with Progress(2, costs=[0.0, 0.0]) as progress:
+        progress.start("a point")
+        progress.finish({"status": "skipped"})
+        progress.finish({"status": "skipped"})
+
+
 def test_a_run_says_it_before_the_first_point(capsys, tmp_path):
     out = str(tmp_path / "r.jsonl")
     assert main(["--backend", "host", "--layers", "3", "--rungs", "direct", "--no-baseline", "--out", out]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("backend host") and lines[1].startswith("time on this CPU: about ")
+
+
+def test_points_beyond_the_hosts_memory_take_no_time(capsys, tmp_path):
+    words = ["--layers", "3", "--rungs", "direct", "--N", "1,1000000000000", "--no-baseline"]
+    assert main(["--backend", "host", *words, "--out", str(tmp_path / "r.jsonl")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("time on this CPU: about ")]
+    assert line.split()[6] == "s,"
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,12 @@ def one_line_error(done: subprocess.CompletedProcess[str], status: int) -> str:
         (["--study", "ece408-2019", "--rungs", "x", "--set", "TILE=8", "--tuned"], "--rungs, --set, --tuned: not with"),
         (["--host-order", "2", "--backend", "cuda"], "--host-order: not with --backend cuda"),
         (["--backend", "tpu"], "invalid choice"),
+        (["--seed", "-1"], "--seed: a whole number from 0, not '-1'"),
+        (["--layers", "9" * 5000], "1 to 5"),
+        (["--N", "9" * 5000], "whole numbers from 1"),
+        (["--N", f"1:{'9' * 5000}:x2"], "whole numbers from 1"),
+        (["--rungs", f"auto:{'9' * 5000}"], "write auto, or auto:4"),
+        (["--transfer", f"streamed:{'9' * 5000}"], "the number of streams is 1 to 999999"),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(tmp_path, arguments, says):

@@ -71,7 +71,7 @@ def test_um_is_the_direct_rung_under_the_managed_transfer():
 
 def test_transfers():
     assert [t.streams for t in choose_transfers("pinned,streamed,streamed:8")] == [1, 4, 8]
-    for bad in ("pined", "streamed:0", "streamed:x", "pinned:2", ""):
+    for bad in ("pined", "streamed:0", "streamed:08", "streamed:x", "pinned:2", ""):
         with pytest.raises(UsageError):
             choose_transfers(bad)
 

@@ -105,6 +105,16 @@ def test_fail_on_slower(files: tuple[Path, Path]) -> None:
     assert main([before, after, "--figure", "total", "--fail-on-slower"]) == 0
 
 
+def test_fail_on_slower_fails_where_nothing_is_compared(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = record("alexnet", 1, 32, "direct") | {"status": "wrong"}
+    after = write(tmp_path / "wrong.jsonl", [wrong])
+    assert main([str(files[0]), str(after)]) == 0
+    assert main([str(files[0]), str(after), "--fail-on-slower"]) == 2
+    assert "no point has kernel times in both files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("margin", ["nan", "inf", "0", "-1", "x"])
 def test_a_margin_is_a_number_above_0(
     files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], margin: str

@@ -43,6 +43,16 @@ def test_damaged_lines_are_left_out_and_a_file_is_never_overwritten(tmp_path, ca
     assert out.read_bytes() == whole
 
 
+def test_the_last_record_of_a_point_counts_though_an_earlier_line_is_equal(tmp_path):
+    earlier, both, out = (tmp_path / f"{name}.jsonl" for name in ("earlier", "both", "out"))
+    for path, times in ((earlier, ["1"]), (both, ["1", "2"])):
+        for time in times:
+            RecordFile(path).point(record("alexnet", 1, 1, "direct") | {"time": time})
+    merged = merging.merge([both, earlier], out)
+    assert (merged.points, merged.again) == (3, 2)
+    assert read([out]).latest() == read([both, earlier]).latest()
+
+
 def test_one_file_at_a_time_is_in_memory(tmp_path):
     paths = [tmp_path / f"{N}.jsonl" for N in range(1, 25)]
     for N, path in enumerate(paths, 1):

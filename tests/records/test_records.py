@@ -44,6 +44,16 @@ def test_a_torn_last_line_costs_only_itself(tmp_path):
     assert [record["point"]["N"] for record in read([path]).points] == [1, 2]
 
 
+def test_an_empty_line_costs_nothing(tmp_path):
+    path, whole = tmp_path / "records.jsonl", tmp_path / "whole.jsonl"
+    for N in (1, 2):
+        RecordFile(whole).point(point(N))
+    path.write_bytes(whole.read_bytes().replace(b"\n", b"\n\n"))  # as a run leaves that starts while another writes
+    records = read([path])
+    assert ([record["point"]["N"] for record in records.points], records.unreadable) == ([1, 2], [])
+    assert merge([path], tmp_path / "out.jsonl").unreadable == 0
+
+
 WHOLE = {"schema": 1, "type": "point", **point(1)}
 INCOMPLETE = {
     "a header without its key": {"schema": 1, "type": "device", "backend": "host"},

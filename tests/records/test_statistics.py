@@ -23,6 +23,13 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says():
     assert np.mean(covered) >= CONFIDENCE
 
 
+@pytest.mark.parametrize("count", [1023, 1024, 5000])
+def test_thousands_of_samples_have_an_interval(count):
+    summary = summarize(list(range(count)))
+    half = (summary.high - summary.low) / 2
+    assert half == pytest.approx(1.96 * count**0.5 / 2, rel=0.05)
+
+
 def test_few_samples_span_their_interval():
     summary = summarize([3.0, 1.0, 2.0])
     assert (summary.median, summary.low, summary.high) == (2.0, 1.0, 3.0)
