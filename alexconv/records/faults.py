@@ -110,6 +110,7 @@ def of_timeline(header: Record) -> dict[str, bool]:
         "a piece has no images": 1 <= header["images"] <= MOST_IMAGES,
         "a name is malformed": name(point["rung"]) and all(isinstance(kernel["entry"], str) for kernel in kernels),
         "it has no kernels": bool(kernels),
+        "its kernels take no time": any(kernel["us"] > 0 for kernel in kernels),
         "it has no kernel time": bool(header["samples"]["kernel"]),
         "a time is impossible": all(0 <= us <= LONGEST_MS for us in times)
         and all(SHORTEST_MS <= ms <= LONGEST_MS for ms in header["samples"]["kernel"]),

@@ -233,6 +233,7 @@ HEADERS = {
     "a profile of an unknown layer": ("profile", {"point": {"layer": 9}}),
     "a timeline without kernels": ("timeline", {"kernels": []}),
     "a kernel without a time": ("timeline", {"kernels": [{"entry": "direct", "start_us": 0.0}]}),
+    "kernels that take no time": ("timeline", {"kernels": [{"entry": "direct", "start_us": 0.0, "us": 0.0}]}),
     "a timeline without samples": ("timeline", {"samples": {}}),
     "a timeline with no sample": ("timeline", {"samples": {"kernel": []}}),
     "a prediction of an unknown layer": ("prediction", {"point": {"layer": 9}}),
