@@ -205,7 +205,7 @@ class Run:
         return planes and planes * conv.C * conv.M * N
 
     def roof(self) -> float | None:
-        """The roofline's time at the highest clock; None on GPUs of other generations, whose rates are not known here."""
+        """The roofline's time at the highest clock; None but on Hopper, since other rates are not known here."""
         count, rates, device = self.multiply_adds, multiply_adds_per_cycle(), self.device
         if count is None or self.factors not in rates or not device.keys() >= FACTS:
             return None

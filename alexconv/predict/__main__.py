@@ -123,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.network:
         return predict_whole(options, ladder, chosen, command_line(MODULE, arguments))
     measured = read(options.compare) if options.compare else None
+    if measured and (others := accuracy.devices_in(measured, ladder) - {chosen.name}):
+        errors.print(f"{' and '.join(sorted(others))} was measured, {chosen.name} is predicted", soft_wrap=True)
     points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
     earlier = of_type(file.previous, TYPE) if measured or options.resume else []
