@@ -66,6 +66,7 @@ PARTS = {
     GAPS: "gaps between kernels",
 }
 FACTS = {"multiprocessors", "max_sm_clock_mhz", "memory_clock_khz", "memory_bus_bits"}  # of a device, for its peaks
+HOPPER = [9, 0]
 TOUCHING = 0.5  # µs by which kernels may overlap and count as one after the other
 FP32 = "fp32"
 TILE_ROWS = 64  # of an instruction of a warpgroup
@@ -204,9 +205,11 @@ class Run:
         return planes and planes * conv.C * conv.M * N
 
     def roof(self) -> float | None:
-        """The roofline's time at the highest clock."""
+        """The roofline's time at the highest clock; None but on Hopper, since other rates are not known here."""
         count, rates, device = self.multiply_adds, multiply_adds_per_cycle(), self.device
         if count is None or self.factors not in rates or not device.keys() >= FACTS:
+            return None
+        if device.get("compute_capability") != HOPPER:
             return None
         conv, point = self.conv, self.record["point"]
         dtype = self.rung.dtype if self.rung else PRECISIONS[point["precision"]].dtype

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from alexconv.kernels.rung import Rung
+from alexconv.predict.accuracy import by_computation
 from alexconv.records.store import Record
 from alexconv.reports.comparison import MS
 from alexconv.reports.elements import Cell
@@ -90,7 +91,7 @@ class Reasons:
     @cached_property
     def _predicted(self) -> dict[tuple[str, int, int, str], list[Record]]:
         by_axes: dict[tuple[str, int, int, str], list[Record]] = {}
-        for prediction in self.predictions:
+        for prediction in by_computation(self.predictions).values():
             point = prediction["point"]
             if prediction["status"] == "ok":
                 axes = point["workload"], point["layer"], point["N"], point["rung"]

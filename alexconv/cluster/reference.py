@@ -1,9 +1,11 @@
 """The CPU reference on workers: the missing images of each cache as blocks, for any free worker."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from alexconv.cluster.pool import Pool, Task, Worker
+from alexconv.cluster.connection import ClusterLost
+from alexconv.cluster.pool import MOST_ENDS, Pool, Task, Worker
 from alexconv.cluster.worker import Request
 from alexconv.cpu_reference.cache import LayerData, blocks_missing, compute_block
 from alexconv.measuring.runner import data_of
@@ -53,7 +55,19 @@ def add_block(request: Request, inputs: LayerData, first: int, last: int) -> flo
 def blocks_of(
     pool: Pool, worker: Worker, places: Sequence[Needed], done: Any = lambda seconds, block: None
 ) -> list[Task]:
-    """Tasks for all blocks that the worker's cache lacks, for any worker with that cache."""
+    """Tasks for all blocks that the worker's cache lacks, for any worker with that cache.
+
+    They raise ClusterLost once MOST_ENDS workers have ended during a block.
+    """
+    ends: Counter[tuple[LayerData, int, int]] = Counter()
+
+    def lost(block: tuple[LayerData, int, int]) -> list[Task]:
+        inputs, first, last = block
+        ends[block] += 1
+        if ends[block] >= MOST_ENDS:
+            place = f"{inputs.workload} layer {inputs.layer}, images {first} to {last - 1}"
+            raise ClusterLost(f"{MOST_ENDS} workers ended while they computed the reference of {place}")
+        return [task(block)]
 
     def task(block: tuple[LayerData, int, int]) -> Task:
         return Task(
@@ -62,7 +76,7 @@ def blocks_of(
             (pool.request, *block),
             lambda candidate: candidate.store == worker.store,
             lambda _, seconds: done(seconds, block) or (),
-            lambda _: [task(block)],
+            lambda _: lost(block),
         )
 
     return [task(block) for block in pool.call(worker, missing, pool.request, places)]

@@ -121,6 +121,7 @@ class Measuring:
         self.phases: dict[str, float] = {}  # seconds of each, once it has ended
         self._batch_records: list[Record] = []  # records of the batch that is being written
         self._ends: Counter[str] = Counter()  # of workers, by the point that they ran
+        self._calibration_ends: Counter[str] = Counter()  # of workers, by card
         self._spans: dict[str, list[tuple[str, float, float]]] = {}  # by host: worker, begin and end of each point
 
     def go(self) -> None:
@@ -132,18 +133,33 @@ class Measuring:
         self.pool.run([self._calibration(worker) for worker in self.pool.workers.values()], self._hear)
         self._prepare()
         self.phases["prepare"] = monotonic() - began
-        self.pool.welcome = lambda worker: [self._calibration(worker)] if worker.kind in self.studies else []
+        self.pool.welcome = self._welcome
         groups = [(study, group) for study in self.studies.values() for group in groups_of(study.left(study.points))]
         began = monotonic()
         self.pool.run([self._task(study, group) for study, group in groups], self._hear)
         self.phases["measure"] = monotonic() - began
 
+    def _welcome(self, worker: Worker) -> list[Task]:
+        """A new worker's calibration; one on a card whose workers keep ending in it is left out."""
+        if worker.kind not in self.studies:
+            return []
+        if self._calibration_ends[worker.card] >= MOST_ENDS:
+            reason = f"{MOST_ENDS} workers of its card ended in their calibration"
+            self.pool.leave_out(worker.address, f"{worker.name} is left out: {reason}")
+            return []
+        return [self._calibration(worker)]
+
     def _calibration(self, worker: Worker) -> Task:
+        def lost(ended: Worker) -> list[Task]:
+            self._calibration_ends[ended.card] += 1
+            return []
+
         call = remote.calibrate, (self.pool.request,)
-        return Task("calibration", *call, done=self._calibrated, address=worker.address)
+        return Task("calibration", *call, done=self._calibrated, lost=lost, address=worker.address)
 
     def _calibrated(self, worker: Worker, result: tuple[str, str | None]) -> list[Task]:
         """Leaves out a worker whose calibration failed."""
+        self._calibration_ends[worker.card] = 0
         status, reason = result
         if status != "ok":
             self.pool.leave_out(worker.address, f"{worker.name} is left out: its calibration is {status}: {reason}")

@@ -13,6 +13,7 @@ from math import fsum
 from rich.console import Console
 from rich.table import Column, Table
 
+from alexconv.code import code_of
 from alexconv.errors import CompileError, UsageError
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
@@ -25,8 +26,8 @@ from alexconv.planning.planner import DoesNotFit
 from alexconv.predict import model
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.gpu import Gpu
-from alexconv.predict.predictions import launch_record
-from alexconv.records.store import Record
+from alexconv.predict.predictions import dependencies, launch_record
+from alexconv.records.store import Record, digest
 
 Kernels = Callable[[BoundRung, Gpu], Mapping[str, model.Kernel]]
 
@@ -142,17 +143,29 @@ def network_record(point: NetworkPoint, gpu: Gpu, stages: Iterable[StagePredicti
     return {**record, "ms": fsum(stage.within for stage in predictions)}
 
 
+def key_of(point: NetworkPoint, gpu: Gpu, executor: Described, ladder: Ladder) -> str:
+    """Digest of all that a network's prediction depends on: its plan, and each stage's kernels and model."""
+    try:
+        steps = planned(point, executor, ladder).steps
+    except DoesNotFit as reason:
+        return digest([point.axes(), gpu.key, str(reason)])
+    stages = [[step.stage.name, dict(step.bound.constants), *dependencies(step.bound, point.N, gpu)] for step in steps]
+    return digest([point.axes(), stages, code_of(predict_networks)])
+
+
 def predict_networks(
     points: Iterable[NetworkPoint], gpu: Gpu, executor: Described, ladder: Ladder, kernels: Kernels
 ) -> Iterator[Record]:
     """A record for each network."""
     for point in points:
+        code = {"code": key_of(point, gpu, executor, ladder)}
         try:
             plan = planned(point, executor, ladder)
         except DoesNotFit as reason:
-            yield {"axes": point.axes(), "gpu": gpu.key, "status": "refused", "reason": str(reason), "stages": []}
+            refused = {"status": "refused", "reason": str(reason), "stages": []}
+            yield {"axes": point.axes(), "gpu": gpu.key, **code, **refused}
             continue
-        yield network_record(point, gpu, predict_stages(plan, gpu, kernels))
+        yield {**network_record(point, gpu, predict_stages(plan, gpu, kernels)), **code}
 
 
 def show_network(console: Console, record: Record, gpu: Gpu) -> None:

@@ -34,6 +34,7 @@ from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Device
 from alexconv.messages import plural
 from alexconv.networks.predicted import Described, predict_networks, predicted_points, show_network
+from alexconv.networks.predicted import key_of as network_key
 from alexconv.options import Refusal, comma_separated, command_line, exits_cleanly, precision_names, program, refuse
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
@@ -96,8 +97,8 @@ def predict_whole(options: argparse.Namespace, ladder: Ladder, chosen: gpu.Gpu, 
     """Predicts whole networks; returns the exit status, 1 where one has a stage without a prediction."""
     console, executor = display.console(), Described(chosen)
     points, file = predicted_points(options, ladder, executor), RecordFile(options.out)
-    known = [(record["gpu"], record["axes"]) for record in of_type(file.previous, NETWORK_TYPE) if options.resume]
-    wanted = [point for point in points if (chosen.key, point.axes()) not in known]
+    known = [record.get("code") for record in of_type(file.previous, NETWORK_TYPE) if options.resume]
+    wanted = [point for point in points if not known or network_key(point, chosen, executor, ladder) not in known]
     facts = {"gpu": chosen.key, "name": chosen.name}
     headers = environment.write_headers(file, facts, command, method="predicted")
     statuses = []
@@ -122,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.network:
         return predict_whole(options, ladder, chosen, command_line(MODULE, arguments))
     measured = read(options.compare) if options.compare else None
+    if measured and (others := accuracy.devices_in(measured, ladder) - {chosen.name}):
+        errors.print(f"{' and '.join(sorted(others))} was measured, {chosen.name} is predicted", soft_wrap=True)
     points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
     earlier = of_type(file.previous, TYPE) if measured or options.resume else []

@@ -55,6 +55,12 @@ def measured_points(records: Records, ladder: Ladder = LADDER) -> dict[str, Reco
     return timed_records
 
 
+def devices_in(records: Records, ladder: Ladder = LADDER) -> set[str]:
+    """The names of the GPUs on which those points were timed."""
+    keys = {str(record.get("device")) for record in measured_points(records, ladder).values()}
+    return {str(records.headers[key].get("name")) for key in keys if key in records.headers}
+
+
 def planned_point(record: Record) -> Record:
     """The axes of a record's point, with the constants that were used."""
     return {**record["point"], "constants": record.get("planned_constants") or record["point"]["constants"]}

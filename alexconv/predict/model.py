@@ -190,6 +190,8 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     """One launch over ``images`` images, without its overhead; raises UnknownInstruction."""
     shared = kernel.needs.static_shared + launch.dynamic_shared
     resident = gpu.resident_blocks(prod(launch.block), kernel.needs.registers, shared)
+    if not resident:
+        raise UnknownInstruction(f"{launch.entry}: a multiprocessor cannot hold one block")
     arrays = addresses(bound)
     arguments = tuple(images if name == BATCH else arrays[name] for name in launch.args)
     l1_bytes = gpu.l1_bytes(resident, shared)

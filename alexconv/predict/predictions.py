@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from typing import Any
 
 from alexconv.code import code_of
 from alexconv.compiling import nvcc
@@ -55,13 +56,17 @@ class PointPrediction:
 
 def key_of(point: Point, on: Gpu) -> str:
     """Digest of all that a prediction depends on: point, kernel, compiler, launches, GPU, model."""
-    bound = point.bound(on.device)
+    return digest([point.axes(), *dependencies(point.bound(on.device), point.N, on)])
+
+
+def dependencies(bound: BoundRung, images: int, on: Gpu) -> list[Any]:
+    """What the prediction of a bound rung over ``images`` images depends on, as JSON."""
     try:
         kernel = nvcc.cubin_key(bound.rung.path, bound.macros, nvcc.arch_name(on.capability))
     except MissingTool:  # nothing can be predicted
         kernel = ""
     model_code = [code_of(predict_points, KernelCache), *simulator_texts()]
-    return digest([point.axes(), kernel, bound.launch_facts(point.N), on.key, on.values, *model_code])
+    return [kernel, bound.launch_facts(images), on.key, on.values, *model_code]
 
 
 def launch_record(launch: model.Prediction) -> Record:

@@ -6,6 +6,7 @@ A kernel of the host executor's trace build runs a few blocks of its grid; every
 """
 
 import ctypes
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ SECTOR_BYTES = 32
 SPACES = {1: "global", 2: "shared"}  # trace.cpp's Space
 OPERATIONS = ("load", "store", "atomic")  # trace.cpp's Operation
 _RUNTIME = Path(__file__).parent.parent / "executors" / "host" / "hostcuda"
+_COUNTER = re.compile("0x[0-9a-f]+")  # a line of addr2line's: what follows is of this program counter
 _PRECOMPILED = "<stdin>"  # what g++ may call a header that it takes from the precompiled ones
 OWN_FILES = frozenset((_PRECOMPILED, *(path.name for path in _RUNTIME.iterdir())))
 
@@ -195,10 +197,10 @@ def places_of(library: Path, counters: Iterable[int]) -> dict[int, Place]:
     frames: dict[int, list[Place]] = defaultdict(list)
     counter = 0
     for line in answer.splitlines():
-        if line.startswith("0x"):
+        if _COUNTER.fullmatch(line):
             counter = int(line, 16)
             continue
-        file, _, number = line.partition(" ")[0].rpartition(":")
+        file, _, number = line.partition(" (discriminator ")[0].rpartition(":")
         frames[counter].append(Place(file, int(number) if number.isdecimal() else 0))
     return {counter: in_kernel(frames[counter]) for counter in ordered}
 

@@ -110,10 +110,32 @@ def of_timeline(header: Record) -> dict[str, bool]:
         "a piece has no images": 1 <= header["images"] <= MOST_IMAGES,
         "a name is malformed": name(point["rung"]) and all(isinstance(kernel["entry"], str) for kernel in kernels),
         "it has no kernels": bool(kernels),
+        "its kernels take no time": any(kernel["us"] > 0 for kernel in kernels),
+        "it has no kernel time": bool(header["samples"]["kernel"]),
         "a time is impossible": all(0 <= us <= LONGEST_MS for us in times)
         and all(SHORTEST_MS <= ms <= LONGEST_MS for ms in header["samples"]["kernel"]),
         "its clock is impossible": possible(header["clock_mhz"]),
         "a counter is impossible": all(value is not None and possible(value) for value in counters),
+    }
+
+
+def of_prediction(header: Record) -> dict[str, bool]:
+    """Every check of a point's predicted time, or of why there is none."""
+    point, ok, launches = header["point"], header["status"] == "ok", header.get("launches") or []
+    times = [header["ms"], *header["band_ms"], *(launch["ms"] for launch in launches)] if ok else []
+    return {
+        "its point lacks an axis": set(AXES) <= point.keys(),
+        "this version does not know the layer": whole(point["layer"]) and known(point["workload"], point["layer"]),
+        "N is not a number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "a name is malformed": all(map(name, [*(point[axis] for axis in ("rung", "transfer")), *point["constants"]])),
+        "a constant is not an integer": all(map(whole, point["constants"].values())),
+        "its GPU is not text": isinstance(header["gpu"], str),
+        "its reason is not text": isinstance(header.get("reason"), str | None),
+        "its band has no two ends": not ok or len(header["band_ms"]) == 2,
+        "a time is impossible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
+        "a launch has no name": all(
+            isinstance(launch[text], str) for launch in launches for text in ("entry", "limit")
+        ),
     }
 
 
@@ -185,6 +207,7 @@ def of_end(header: Record) -> dict[str, bool]:
 OF_HEADERS: dict[str, Callable[[Record], Mapping[str, bool]]] = {
     "profile": of_profile,
     "timeline": of_timeline,
+    "prediction": of_prediction,
     "ceilings": of_ceilings,
     "shards": of_shards,
     "calibration": of_calibration,

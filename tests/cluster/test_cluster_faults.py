@@ -17,12 +17,16 @@ import pytest
 from clusters import HOST, POINTS, STUDY, headers, names, points_of
 
 from alexconv import run
+from alexconv.cluster import reference
 from alexconv.cluster.connection import ClusterLost, client_of
-from alexconv.cluster.pool import Pool, difference, kind_facts
+from alexconv.cluster.pool import MOST_ENDS, Pool, Worker, difference, kind_facts
+from alexconv.cluster.study import Measuring, Study
 from alexconv.cluster.worker import Request
+from alexconv.cpu_reference.cache import LayerData
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.own.folders import GROUP
+from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CERTIFICATE = ROOT / "tests" / "data" / "loopback.pem"
@@ -114,6 +118,38 @@ def test_clean_up_failures_do_not_hide_a_lost_scheduler(monkeypatch):
         Pool(client, Request("topic", "command"), lambda line: None),
     ):
         raise ClusterLost("gone")
+
+
+FACTS = {"name": "gpu-0", "host": "here", "uuid": "GPU-1", "store": "one", "code": "c", "header": {}}
+
+
+def test_a_card_whose_workers_end_in_their_calibration_is_left_out():
+    lines = []
+    pool = SimpleNamespace(request=None, leave_out=lambda address, line: lines.append((address, line)))
+    workers = [Worker(f"tcp://{number}", FACTS) for number in range(MOST_ENDS + 2)]
+    measuring = Measuring(pool, [Study(workers[0].kind, Path("r.jsonl"), [], {}, {}, False, None)], None)
+    measuring.go()
+    (task,) = measuring._welcome(workers[0])
+    task.lost(workers[0])
+    (task,) = measuring._welcome(workers[1])
+    task.done(workers[1], ("ok", None))  # ends that no calibration followed count
+    for worker in workers[1:-1]:
+        (task,) = measuring._welcome(worker)
+        assert list(task.lost(worker)) == []
+    assert measuring._welcome(workers[-1]) == []
+    line = f"gpu-0 on here is left out: {MOST_ENDS} workers of its card ended in their calibration"
+    assert lines == [(workers[-1].address, line)]
+
+
+def test_a_reference_that_ends_every_worker_is_given_up():
+    inputs = LayerData("alexnet", 1, WORKLOADS["alexnet"].layer(1))
+    pool = SimpleNamespace(request=None, call=lambda *arguments: [(inputs, 0, 8)])
+    worker = Worker("tcp://0", FACTS)
+    (task,) = reference.blocks_of(pool, worker, [(inputs, 8)])
+    for _ in range(MOST_ENDS - 1):
+        (task,) = task.lost(worker)
+    with pytest.raises(ClusterLost, match=f"{MOST_ENDS} workers .* the reference of alexnet layer 1, images 0 to 7"):
+        task.lost(worker)
 
 
 def test_an_encrypted_cluster_runs_and_a_lost_scheduler_is_one_line(tmp_path, monkeypatch, capsys):

@@ -1,10 +1,15 @@
 """What the model derives from blocks and from a GPU's description: lines, shared copies, tried blocks, the clock."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import stored_code
 
+from alexconv.planning.points import Point
 from alexconv.predict import gpu, model, traffic
 from alexconv.predict.native import Outcome
+from alexconv.predict.predictions import predict_points
 
 H200 = gpu.load("h200")
 LINE = 128
@@ -50,3 +55,18 @@ def test_products_of_warpgroups_lower_the_clock():
     clocks = [H200.clock_under(busy) for busy in (0, 0.5, 1, 1.2)]
     assert clocks[0] == H200.clock_hz
     assert clocks[0] > clocks[1] > clocks[2] == clocks[3] == H200["device.clock_of_products_hz"]
+
+
+def test_a_block_that_no_multiprocessor_can_hold_is_refused():
+    stored = next(entry for entry in stored_code.stored()["points"] if entry["point"]["rung"] == "direct-register")
+
+    def kernels(bound, on):
+        fitting = stored_code.kernels(stored["program"])
+        return {
+            entry: replace(kernel, needs=replace(kernel.needs, static_shared=1 << 20))
+            for entry, kernel in fitting.items()
+        }
+
+    (prediction,) = predict_points([Point.from_axes(stored["point"])], H200, kernels)
+    assert prediction.reason == "direct_register: a multiprocessor cannot hold one block"
+    assert prediction.record()["status"] == "refused"

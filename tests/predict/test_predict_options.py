@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import stored_code
-from report_records import record, write
+from report_records import GPU, record, write
 
 from alexconv import new, run
 from alexconv.errors import MissingTool, UsageError
@@ -166,6 +166,14 @@ def test_times_are_compared_with_predictions_of_the_gpu_that_is_named(tmp_path, 
     assert predict.main([*of_t4, "--out", str(tmp_path / "both.jsonl")]) == 0
     capsys.readouterr()
     assert compared("both.jsonl") == alone
+
+
+def test_times_of_another_gpu_than_the_one_predicted_are_named(tmp_path, capsys):
+    point = record("alexnet", 3, 1, "direct-register") | {"pieces": 1}
+    for name, shown in (("NVIDIA H200", ""), ("NVIDIA A40", "NVIDIA A40 was measured, NVIDIA H200 is predicted\n")):
+        measured = write(tmp_path / f"{name}.jsonl", [point], {**GPU, "name": name})
+        assert predict.main(["--compare", str(measured), "--out", str(tmp_path / "p.jsonl")]) == 0
+        assert capsys.readouterr().err == shown
 
 
 RUN = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import stored_code
 
+from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import BIAS
@@ -92,6 +93,17 @@ def test_the_command_shows_and_records_each_stage_once(tmp_path, capsys):
     assert predict.main([*words, "--resume"]) == 0
     assert "0 networks predicted" in capsys.readouterr().out
     assert [record["axes"]["N"] for record in page.of_type(read([out]), NETWORK_TYPE)] == [1, 8]
+
+
+def test_a_network_is_predicted_again_once_a_kernel_has_changed(tmp_path, monkeypatch, capsys):
+    words = ["--network", "lenet-70-k5", "--N", "1", "--gpu", "h100", "--out", str(tmp_path / "p.jsonl"), "--resume"]
+    for shown in ("1 network predicted", "0 networks predicted"):
+        assert predict.main(words) == 0
+        assert shown in capsys.readouterr().out
+    unchanged = nvcc.cubin_key
+    monkeypatch.setattr(nvcc, "cubin_key", lambda path, *rest: unchanged(path, *rest) + "!" * ("pool" in path.stem))
+    assert predict.main(words) == 0
+    assert "1 network predicted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,23 @@ def test_lines_are_shown_when_asked_for(tmp_path, capsys, lines):
     assert ("tiled_half2.cu:" in capsys.readouterr().out) == lines
 
 
+@needs_gcc
+@pytest.mark.parametrize("name", ["plain.cu", "two words.cu", "0xb.cu"])
+def test_a_race_is_named_with_the_line_of_a_file_without_headers(tmp_path, name):
+    file, out = tmp_path / name, tmp_path / "profile.jsonl"
+    file.write_text(
+        "__global__ void twice(float *y, int B)\n{\n    for (int n = 0; n < B; n++)\n"
+        "        y[n * 32 + threadIdx.x / 2] = 1;\n}\n"
+        "void conv_forward(float *y, const float *x, const float *w, int B, int M, int C, int H, int W, int K, int S)\n"
+        "{\n    twice<<<1, 32>>>(y, B);\n}\n"
+    )
+    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--N", "1", "--kernel", str(file)]
+    assert profile.main([*command, "--rungs", file.stem.replace(" ", "-"), "--out", str(out)]) == 1
+    (record,) = (header for header in read([out]).headers.values() if header["type"] == "profile")
+    assert [race.partition(": ")[0] for race in record["races"]] == [f"global store at {name}:4 and store at {name}:4"]
+    assert [line["place"] for line in record["lines"]] == [{"file": name, "line": 4}]
+
+
 def test_blocks_are_spread_from_first_to_last():
     assert spread_blocks((10, 10, 1), 3) == [0, 50, 99] or spread_blocks((10, 10, 1), 3) == [0, 49, 99]
     assert spread_blocks((2, 1, 1), 5) == [0, 1]

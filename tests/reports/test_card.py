@@ -4,10 +4,12 @@ import pytest
 from report_records import GPU, HOST, RUN, record
 
 from alexconv.predict.predictions import TYPE
-from alexconv.records.store import RecordFile
+from alexconv.records.store import RecordFile, read
 from alexconv.reports import laptop
+from alexconv.reports.measurements import measurements
 from alexconv.reports.roofline import CUDA, TENSOR, roofs
 from alexconv.reports.site import report_of
+from alexconv.reports.why import Reasons
 
 A100 = GPU | {"name": "NVIDIA A100-SXM4-80GB"}
 POINTS = [record("alexnet", layer, 128, "direct") for layer in (2, 3)]
@@ -45,6 +47,19 @@ def test_a_card_with_a_description_stands_beside_its_predictions_and_roofs(tmp_p
     samples = POINTS[0]["samples"]["kernel"]
     macs = 447.9e6 * 128  # the direct rung's layer 2 is bound by arithmetic: 108 multiprocessors of 64 lanes
     assert row[7] == pytest.approx(100 * macs / (108 * 64 * 1.41e9) * 1e3 / (sum(samples) / len(samples)), rel=1e-3)
+
+
+def test_of_several_predictions_of_a_point_the_last_counts(tmp_path):
+    file = RecordFile(written(tmp_path / "r.jsonl", A100, ratio=1.1))
+    prediction = {"point": POINTS[0]["point"], "gpu": "a100"}
+    data = measurements(read([file.path]))
+    assert Reasons(data).predicted(data.points[0])["ms"] == pytest.approx(1.1 * data.points[0].median("kernel"))
+    file.header(TYPE, {**prediction, "status": "ok", "ms": 7.0, "band_ms": [6.0, 8.0]})
+    data = measurements(read([file.path]))
+    assert Reasons(data).predicted(data.points[0])["ms"] == 7
+    file.header(TYPE, {**prediction, "status": "refused", "reason": "an opcode"})
+    data = measurements(read([file.path]))
+    assert Reasons(data).predicted(data.points[0]) is None
 
 
 def test_without_predictions_or_a_description_one_line_says_so(tmp_path):

@@ -233,7 +233,13 @@ HEADERS = {
     "a profile of an unknown layer": ("profile", {"point": {"layer": 9}}),
     "a timeline without kernels": ("timeline", {"kernels": []}),
     "a kernel without a time": ("timeline", {"kernels": [{"entry": "direct", "start_us": 0.0}]}),
+    "kernels that take no time": ("timeline", {"kernels": [{"entry": "direct", "start_us": 0.0, "us": 0.0}]}),
     "a timeline without samples": ("timeline", {"samples": {}}),
+    "a timeline with no sample": ("timeline", {"samples": {"kernel": []}}),
+    "a prediction of an unknown layer": ("prediction", {"point": {"layer": 9}}),
+    "a prediction without a time": ("prediction", {"status": "ok", "band_ms": [1.0, 2.0]}),
+    "a prediction whose band has one end": ("prediction", {"status": "ok", "ms": 1.0, "band_ms": [1.0]}),
+    "a launch as text": ("prediction", {"status": "ok", "ms": 1.0, "band_ms": [1.0, 2.0], "launches": ["direct"]}),
     "ceilings of 0": ("ceilings", {"copy_bytes_per_s": 0}),
     "ceilings as text": ("ceilings", {"copy_bytes_per_s": 1e12, "flops": {"fp32": "many"}}),
 }
@@ -245,6 +251,7 @@ def test_an_unusable_header_is_named_and_the_rest_reported(tmp_path: Path, kind:
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
     axis = {"images": 128, "samples": {"kernel": [1.0]}, "clock_mhz": 1980.0}
     wholes = {
+        "prediction": {"point": one["point"], "gpu": "a100", "status": "refused", "reason": "none"},
         "profile": {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}},
         "timeline": {"point": one["point"], "kernels": [{"entry": "direct", "start_us": 0.0, "us": 1.0}], **axis},
     }

@@ -22,6 +22,7 @@ from alexconv.shapes import WORKLOADS
 ROOT = Path(__file__).parents[2]
 H200 = GPU | {
     "name": "NVIDIA H200",
+    "compute_capability": [9, 0],
     "multiprocessors": 132,
     "max_sm_clock_mhz": 2000,
     "memory_clock_khz": 3_200_000,
@@ -102,6 +103,13 @@ def test_minimum_traffic_is_the_roof_where_it_takes_longer(tmp_path: Path) -> No
     (ours, _) = rows(written(tmp_path / "few.jsonl", *BOTH, device=narrow), "parts-table")
     moved = 4 * (128 * (CONV.C * CONV.H * CONV.W + CONV.M * CONV.E * CONV.F) + CONV.M * CONV.K)
     assert ours["roofline"] == pytest.approx(1e6 * moved / (2 * 3.2e9 * 750 / 8))
+
+
+def test_a_gpu_of_another_generation_is_not_measured_by_hopper_s_rates(tmp_path: Path) -> None:
+    a100 = H200 | {"name": "NVIDIA A100", "compute_capability": [8, 0]}
+    shown = section(written(tmp_path / "few.jsonl", *BOTH, device=a100))
+    assert [item.key for item in shown.items] == [f"layer-alexnet-3-{name}" for name in ("kernels", "kernel-counters")]
+    assert shown.text == "On one NVIDIA A100, N=128."
 
 
 def test_kernels_of_both_have_roles_on_one_axis(tmp_path: Path) -> None:

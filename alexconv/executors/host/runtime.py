@@ -108,6 +108,9 @@ _FLAGS = (
 _NATIVE = {"aarch64": "-mcpu=native"}  # others: -march=native
 _EMULATED = {"aarch64": "-march=armv8.2-a+fp16"}  # every 64-bit Apple and Graviton CPU since 2018 has them
 
+# binutils before 2.41 name the translation unit for the first file of a DWARF 5 table.
+_LINES = ("-g1", "-gdwarf-4")
+
 _AS_WRITTEN = ("-O0", "-fno-inline", "-U_FORTIFY_SOURCE")
 
 BUILDS = {
@@ -121,7 +124,7 @@ BUILDS = {
         preloads=True,
     ),
     "trace": _Build(
-        ("-O2", "-g1", "-DHOST_CUDA_TRACE"),
+        ("-O2", *_LINES, "-DHOST_CUDA_TRACE"),
         (
             "-Wp,-fsanitize=thread",  # for the compiler only: hostcuda/instrumented.cpp replaces its library
             *("-fsanitize-coverage=trace-pc", "-Wno-tsan"),
@@ -134,14 +137,14 @@ BUILDS = {
         gcc=1,
     ),
     "hazards": _Build(
-        ("-O2", "-g1", "-DHOST_CUDA_HAZARDS"),
+        ("-O2", *_LINES, "-DHOST_CUDA_HAZARDS"),
         # As above, without what only the replay needs.
         ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O1", "-finline-small-functions", "-fno-tree-sra", "-fno-ipa-sra"),
         256 * 1024,
         gcc=1,
     ),
     "definedness": _Build(
-        ("-O2", "-g1", "-DHOST_CUDA_HAZARDS", "-DHOST_CUDA_DEFINEDNESS"),
+        ("-O2", *_LINES, "-DHOST_CUDA_HAZARDS", "-DHOST_CUDA_DEFINEDNESS"),
         # Local variables stay in memory, each with a pattern until it has a value.
         ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O0", "-ftrivial-auto-var-init=pattern"),
         512 * 1024,  # and so does everything else
