@@ -44,6 +44,7 @@ KINDS = {
     "copy_without_commit": "cp.async.commit_group",
     "copy_without_barrier": "a barrier",
     "older_group": "cp.async.wait_group",
+    "early_arrival": "a barrier",
     "early_refill": "a barrier",
     "bulk_without_wait": "a wait for the phase",
     "wrong_parity": "a wait for the phase",

@@ -41,6 +41,26 @@ extern "C" __global__ void older_group(const float* x, float* y)
     y[threadIdx.x] = stages[1][threadIdx.x];  // older_group
 }
 
+// A warp tells the one that overwrites the stage that it has read it before it does, and two other warps read it after.
+extern "C" __global__ void early_arrival(const float* x, float* y)
+{
+    constexpr unsigned READERS = 96;
+    __shared__ float stage[32];
+    __shared__ Mbarrier empty;
+    if (threadIdx.x == 0) mbarrier_init(&empty, READERS);
+    if (threadIdx.x < 32) stage[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    const bool early = !FIXED && threadIdx.x < 32;
+    if (threadIdx.x < READERS) {
+        if (early) mbarrier_arrive(&empty);
+        y[threadIdx.x] = stage[threadIdx.x % 32];  // early_arrival
+        if (!early) mbarrier_arrive(&empty);
+    } else {
+        mbarrier_wait(&empty, 0);
+        stage[threadIdx.x % 32] = 0;
+    }
+}
+
 // There is only one stage, which is refilled while it is still being read.
 extern "C" __global__ void early_refill(const float* x, float* y)
 {
