@@ -249,6 +249,14 @@ def test_float_intrinsics_round_as_they_say(arithmetic):
     np.testing.assert_array_equal(result[7], np.abs(a))
 
 
+def test_conversions_to_integers_end_at_the_largest_and_take_nan_for_zero(arithmetic):
+    a = np.array([2.0**31, 3e38, np.inf, -(2.0**31), -3e38, -np.inf, np.nan, 2.0**31 - 128], "f4")
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(a), on_device(np.zeros((8, 8), "f4"))
+    arithmetic.launch("functions", ONE, (8, 1, 1), 0, [pa, pb, y])
+    expected = np.array([2.0**31] * 3 + [-(2.0**31)] * 3 + [0, 2.0**31 - 128], "f4")
+    np.testing.assert_array_equal(result[2:5], np.array([expected] * 3))
+
+
 def test_wmma_with_float_sums(arithmetic):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((16, 16)).astype("f2") for _ in range(2))
