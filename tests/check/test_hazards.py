@@ -52,6 +52,8 @@ KINDS = {
     "bulk_in_flight": "a wait for the phase",
     "unfenced_barrier": "fence.proxy.async",
     "unfenced_operand": "fence.proxy.async",
+    "half_unfenced_operand": "fence.proxy.async",
+    "race_of_halves": "a barrier",
     "sums_without_wait": "wgmma.wait_group",
     "sums_without_fence": "wgmma.fence",
     "operand_overwritten": "wgmma.wait_group",

@@ -168,6 +168,31 @@ extern "C" __global__ void unfenced_operand(const float* x, float* y)
     y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
 }
 
+// The threads that store the lower half of each word have no fence.
+extern "C" __global__ void half_unfenced_operand(const float* x, float* y)
+{
+    __shared__ __align__(1024) unsigned short rows[64 * 64];
+    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) rows[i] = 0;
+    if (FIXED || threadIdx.x % 2) mbarrier_init_fence();
+    __syncthreads();
+    float sums[32];
+    warpgroup_fence();
+    const MatrixDescriptor matrix = swizzled_descriptor(rows);
+    wgmma_fp16(sums, matrix, matrix, false);  // half_unfenced_operand
+    warpgroup_commit_group();
+    warpgroup_wait_group<0>();
+    y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
+}
+
+// The two halves of a word are stored by two threads, and the first is loaded by a third.
+extern "C" __global__ void race_of_halves(const float* x, float* y)
+{
+    __shared__ unsigned short halves[128];
+    halves[threadIdx.x] = (unsigned short)(x[threadIdx.x]);
+    if (FIXED) __syncthreads();
+    y[threadIdx.x] = threadIdx.x >= 64 ? halves[(threadIdx.x - 64) * 2] : 0;  // race_of_halves
+}
+
 #define ONES                                                                                                  \
     __shared__ __align__(1024) unsigned char rows[64 * 128];                                                  \
     for (int i = threadIdx.x; i < 64 * 32; i += blockDim.x)                                                   \

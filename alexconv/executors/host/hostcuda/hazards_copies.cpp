@@ -92,7 +92,7 @@ void Watcher::overwrite(std::uintptr_t address, std::uint32_t number)
     meet_products(*shadow, place, thread, BULK_COPY, copy.place);
     for (unsigned word = 0; word < WORDS; ++word) {
         Cell& cell = chunk.words[word];
-        if (cell.store.bytes) meet_store(cell.store, thread, BULK_COPY, copy.place, true);
+        meet_stores(cell, Cell::ALL, thread, BULK_COPY, copy.place, true);
         meet_loads(cell, shadow->loads(place, word), Cell::ALL, thread, BULK_COPY, copy.place);
     }
     chunk = {};

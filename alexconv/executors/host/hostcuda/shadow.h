@@ -64,11 +64,11 @@ struct Mark {
     bool copy = false;       // by cp.async
 };
 
-// The last store to a word, and which warps have loaded it since, a bit each.
+// The last store to a word, that before it to other bytes of the word, and which warps have loaded it since, a bit each.
 struct Cell {
     static constexpr unsigned ALL = (1u << WORD) - 1;
 
-    Mark store;
+    Mark store, store_of_other_bytes;
     std::uint32_t loading_warps = 0;
 };
 

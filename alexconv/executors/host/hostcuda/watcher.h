@@ -235,6 +235,13 @@ private:
     // An access of a thread, or of TMA or wgmma on its behalf (`async`), to what a store or a cp.async has written.
     void meet_store(const Mark& store, unsigned thread, Deed deed, const Place& place, bool async);
 
+    // An access to bytes of a word, a bit each, and what has stored them.
+    void meet_stores(const Cell& cell, unsigned bytes, unsigned thread, Deed deed, const Place& place, bool async)
+    {
+        for (const Mark* store : {&cell.store, &cell.store_of_other_bytes})
+            if (store->bytes & bytes) meet_store(*store, thread, deed, place, async);
+    }
+
     // A store to bytes of a word, a bit each, which then counts as unread.
     void meet_loads(Cell& cell, Loads* loads, unsigned bytes, unsigned thread, Deed deed, const Place& place)
     {
@@ -247,6 +254,20 @@ private:
             }
         }
         if ((bytes & Cell::ALL) == Cell::ALL) cell.loading_warps = 0;
+    }
+
+    void store(Cell& cell, Mark store)
+    {
+        const Mark& last = cell.store;
+        const bool same = !store.copy && !last.copy && last.thread == store.thread && last.epoch == store.epoch &&
+                          last.clock == store.clock;
+        const auto others = std::uint8_t(~store.bytes);
+        if (same)
+            store.bytes |= last.bytes;
+        else if (last.bytes & others)
+            cell.store_of_other_bytes = last;
+        cell.store_of_other_bytes.bytes &= others;
+        cell.store = store;
     }
 
     void load(Cell& cell, Loads* loads, unsigned bytes, unsigned thread, std::uint32_t counter)
