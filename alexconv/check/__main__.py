@@ -116,7 +116,9 @@ def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
                 name, kind, (f"no answer after {seconds:g} s: does a loop end? does a thread wait for memory?",)
             )
         problems: list[str] = []
-        if status == 0:
+        if status == 0 and not answer.exists():
+            problems.append("the kernel ends the check's process")
+        elif status == 0:
             problems = json.loads(answer.read_text())
         elif status < 0:
             problems.append(f"the check's process ends with {signal.Signals(-status).name}")
@@ -133,6 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = options.kinds.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise UsageError(f"unknown check {', '.join(unknown)}: choose from {', '.join(KINDS)}")
+    if PERSISTENT in options.rungs and networks.KINDS.keys().isdisjoint(kinds):
+        raise UsageError(f"{PERSISTENT} has no check {', '.join(kinds)}: choose from {', '.join(networks.KINDS)}")
     rungs, own = chosen_rungs([word for word in options.rungs if word != PERSISTENT], ladder_of(options))
     own = [word for source in options.own for word in (source.option, source.value)] + own
     if none := [rung for rung in rungs if rung.gpu_only]:

@@ -221,6 +221,8 @@ def undefined(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
             for load in run.undefined:
                 if load.second_place not in deliberate or np.isnan(run.y).any():
                     yield str(load)
+            if run.failure:  # nothing is known of what follows
+                yield run.failure
     runtime, device = HostRuntime(build=DEFINEDNESS), device_of(rung)
     for conv in filter(lambda conv: taken(rung, conv), shapes):
         bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
@@ -269,7 +271,11 @@ def found_by(kind: str, name: str, ladder: Ladder) -> Iterator[str]:
     if name == PERSISTENT:
         return networks.KINDS[kind]()
     rung = ladder.named[name]
-    return KINDS[kind].find(rung, [conv.toward(rung.direction) for conv in SHAPES])
+    shapes = [conv.toward(rung.direction) for conv in SHAPES]
+    reasons = [rung.refuses(Problem(conv, 1, rung.resolve(conv, {}, N))) for conv in shapes]
+    if all(reasons):
+        return iter([f"nothing is checked, as it takes none of the shapes: {reasons[0]}"])
+    return KINDS[kind].find(rung, shapes)
 
 
 def run_one(arguments: Sequence[str] | None = None) -> int:
@@ -281,11 +287,12 @@ def run_one(arguments: Sequence[str] | None = None) -> int:
     add_own(options)
     chosen = options.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+    problems: list[str] = []
     try:
-        problems = list(dict.fromkeys(found_by(chosen.kind, chosen.rung, ladder_of(chosen))))
+        problems.extend(found_by(chosen.kind, chosen.rung, ladder_of(chosen)))
     except AlexconvError as error:
-        problems = [str(error)]
-    chosen.answer.write_text(json.dumps(problems))
+        problems.append(str(error))
+    chosen.answer.write_text(json.dumps(list(dict.fromkeys(problems))))
     return 0
 
 

@@ -31,7 +31,8 @@ _MEMORY = re.compile(
 )
 _KILLED = re.compile(r"\b(Killed|Terminated|Hangup|CPU time limit exceeded)\b|died due to signal (9|15)\b")
 _ERROR = re.compile(r"(?<!compiler )\berror\b")
-_OF_SOURCE = re.compile(r"\s*\d*\s*\||.*(#\s*error|static.assert)")  # a line that quotes the source
+# A line that quotes the source: an excerpt, or an error at a place, which may name anything of it.
+_OF_SOURCE = re.compile(r"\s*\d*\s*\||.*(#\s*error|static.assert)|.*(:\d+|\(\d+\)): (error|warning|note):")
 
 
 def find_cxx() -> str:

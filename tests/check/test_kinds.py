@@ -1,8 +1,11 @@
 """What the checks of ``alexconv check`` ask for before they run a kernel."""
 
+import json
 from contextlib import suppress
 
+from alexconv.check import __main__ as check
 from alexconv.check import kinds
+from alexconv.errors import LaunchError, UsageError
 from alexconv.kernels.ladder import LADDER
 
 
@@ -26,3 +29,20 @@ def test_no_array_of_a_check_is_larger_than_what_it_may_write(monkeypatch):
     for cut in plans:
         sizes = cut.bound.piece_bytes(cut.images_per_piece)
         assert max(sizes.values()) <= kinds.FILE_BYTES, (cut.bound.rung.name, sizes)
+
+
+def test_what_is_found_before_a_launch_fails_is_told(monkeypatch, tmp_path):
+    def find(rung, shapes):
+        yield "a race"
+        raise LaunchError("a deadlock")
+
+    monkeypatch.setitem(kinds.KINDS, "races", kinds.Kind("", find))
+    monkeypatch.setattr(kinds.resource, "setrlimit", lambda limit, values: None)
+    kinds.run_one(["races", "direct-register", str(tmp_path / "answer")])
+    assert json.loads((tmp_path / "answer").read_text()) == ["a race", "a deadlock"]
+
+
+def test_a_check_that_a_network_s_kernel_does_not_have_is_refused(capsys):
+    assert check.main(["persistent-half", "--kinds", "races,exact"]) == UsageError.exit_status
+    expected = "error: persistent-half has no check races, exact: choose from correct, addresses, async"
+    assert capsys.readouterr().err.strip() == expected

@@ -35,6 +35,8 @@ OF_SOURCE = {
     "error": 'tiled.cu:1:2: error: #error "No space left on device"',
     "assertion": 'tiled.cu(3): error: static assertion failed with "Out of memory"',
     "excerpt": "tiled.cu:3:5: error: expected ';'\n    3 | int x // Killed: No space left on device\n      | ^",
+    "name": "tiled.cu:3:9: error: 'Killed' was not declared in this scope",
+    "name, as nvcc says it": 'tiled.cu(3): error: identifier "Terminated" is undefined',
     "bug of the compiler": "tiled.cu:7: internal compiler error: Segmentation fault signal terminated program cc1plus",
 }
 

@@ -249,6 +249,14 @@ def test_float_intrinsics_round_as_they_say(arithmetic):
     np.testing.assert_array_equal(result[7], np.abs(a))
 
 
+def test_conversions_to_integers_end_at_the_largest_and_take_nan_for_zero(arithmetic):
+    a = np.array([2.0**31, 3e38, np.inf, -(2.0**31), -3e38, -np.inf, np.nan, 2.0**31 - 128], "f4")
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(a), on_device(np.zeros((8, 8), "f4"))
+    arithmetic.launch("functions", ONE, (8, 1, 1), 0, [pa, pb, y])
+    expected = np.array([2.0**31] * 3 + [-(2.0**31)] * 3 + [0, 2.0**31 - 128], "f4")
+    np.testing.assert_array_equal(result[2:5], np.array([expected] * 3))
+
+
 def test_wmma_with_float_sums(arithmetic):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((16, 16)).astype("f2") for _ in range(2))
@@ -453,12 +461,25 @@ def test_static_shared_memory_is_known_and_limited(memory):
         above.launch("above_static_limit", ONE, (32, 1, 1), 0, [y])
 
 
+def test_constant_memory_is_limited(tmp_path):
+    entry, y = "first_filter", on_device(np.zeros(1, "f4"))[0]
+    (tmp_path / "kernel.cu").write_text(
+        "__constant__ float filters[COUNT];\n__constant__ float more[4];\n__device__ float scratch[20000];\n"
+        'extern "C" __global__ void first_filter(float* y) { y[0] = filters[0] + more[0] + scratch[0]; }\n'
+    )
+    whole, above = (HostRuntime().compile(tmp_path / "kernel.cu", {"COUNT": n}, [entry]) for n in (16380, 16381))
+    whole.launch(entry, ONE, ONE, 0, [y])
+    with pytest.raises(LaunchError, match=r"kernel\.cu: 65540 bytes of constant memory exceed 65536"):
+        above.launch(entry, ONE, ONE, 0, [y])
+
+
 def test_variables_of_the_cxx_library_are_not_shared_memory(tmp_path, monkeypatch):
     (tmp_path / "kernel.cu").write_text((KERNELS / "memory.cu").read_text() + "\n__constant__ int another[1];\n")
     monkeypatch.setattr("alexconv.executors.host.runtime.fast_linker", lambda cxx: ["-static-libstdc++"])
     static = HostRuntime().compile(tmp_path / "kernel.cu", {}, ["reversed", "shifted_without_barrier"])
     assert b"__verbose_terminate_handler" in static.path.read_bytes()
     assert (static.static_shared("reversed"), static.static_shared("shifted_without_barrier")) == (0, 4096)
+    assert static.constant == 20
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ BUGS = {
         "correct",
         None,
     ),
+    "ends the process": ("float sum = 0;", "float sum = 0; _exit(0);", "races", "ends the check's process"),
+    "fails": ("float sum = 0;", "float sum = 0; __trap();", "undefined", "__trap()"),
     "does not end": (
         "float sum = 0;",
         "float sum = 0; for (volatile int i = 0; i < 1; i = 0);",
@@ -138,7 +140,7 @@ def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
     assert old in text
     head = (
         "#include <unistd.h>\n#define N_OUTSIDE (1 << 28)\n"
-        if bug in ("prints and forks", "outside of the array")
+        if bug in ("prints and forks", "outside of the array", "ends the process")
         else ""
     )
     file.write_text(head + text.replace(old, changed))
@@ -152,6 +154,16 @@ def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
         assert "\n" not in problems[kind][0]
     while running(str(folder)):
         sleep(0.05)  # until all killed processes are gone
+
+
+def test_a_kernel_that_takes_none_of_the_shapes_is_not_right(folder, capsys):
+    entry = folder / "ladder.py"
+    text = entry.read_text()
+    assert "refuses=outside_plane_block()" in text
+    entry.write_text(text.replace("refuses=outside_plane_block()", 'refuses=lambda p: "needs 2 channels"'))
+    status, problems = checked(str(folder), "--kinds", "correct,races", capsys=capsys)
+    expected = ["nothing is checked, as it takes none of the shapes: needs 2 channels"]
+    assert (status, problems) == (1, {"correct": expected, "races": expected})
 
 
 def test_a_fault_of_an_entry_file_names_its_line(folder):

@@ -41,6 +41,26 @@ extern "C" __global__ void older_group(const float* x, float* y)
     y[threadIdx.x] = stages[1][threadIdx.x];  // older_group
 }
 
+// A warp tells the one that overwrites the stage that it has read it before it does, and two other warps read it after.
+extern "C" __global__ void early_arrival(const float* x, float* y)
+{
+    constexpr unsigned READERS = 96;
+    __shared__ float stage[32];
+    __shared__ Mbarrier empty;
+    if (threadIdx.x == 0) mbarrier_init(&empty, READERS);
+    if (threadIdx.x < 32) stage[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    const bool early = !FIXED && threadIdx.x < 32;
+    if (threadIdx.x < READERS) {
+        if (early) mbarrier_arrive(&empty);
+        y[threadIdx.x] = stage[threadIdx.x % 32];  // early_arrival
+        if (!early) mbarrier_arrive(&empty);
+    } else {
+        mbarrier_wait(&empty, 0);
+        stage[threadIdx.x % 32] = 0;
+    }
+}
+
 // There is only one stage, which is refilled while it is still being read.
 extern "C" __global__ void early_refill(const float* x, float* y)
 {
@@ -146,6 +166,31 @@ extern "C" __global__ void unfenced_operand(const float* x, float* y)
     warpgroup_commit_group();
     warpgroup_wait_group<0>();
     y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
+}
+
+// The threads that store the lower half of each word have no fence.
+extern "C" __global__ void half_unfenced_operand(const float* x, float* y)
+{
+    __shared__ __align__(1024) unsigned short rows[64 * 64];
+    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) rows[i] = 0;
+    if (FIXED || threadIdx.x % 2) mbarrier_init_fence();
+    __syncthreads();
+    float sums[32];
+    warpgroup_fence();
+    const MatrixDescriptor matrix = swizzled_descriptor(rows);
+    wgmma_fp16(sums, matrix, matrix, false);  // half_unfenced_operand
+    warpgroup_commit_group();
+    warpgroup_wait_group<0>();
+    y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
+}
+
+// The two halves of a word are stored by two threads, and the first is loaded by a third.
+extern "C" __global__ void race_of_halves(const float* x, float* y)
+{
+    __shared__ unsigned short halves[128];
+    halves[threadIdx.x] = (unsigned short)(x[threadIdx.x]);
+    if (FIXED) __syncthreads();
+    y[threadIdx.x] = threadIdx.x >= 64 ? halves[(threadIdx.x - 64) * 2] : 0;  // race_of_halves
 }
 
 #define ONES                                                                                                  \

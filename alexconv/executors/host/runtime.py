@@ -43,6 +43,7 @@ from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingToo
 from alexconv.executors.host.apart import run_apart
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
+from alexconv.kernels.geometry import MAX_CONSTANT
 from alexconv.kernels.problem import H200, Device
 from alexconv.kernels.rung import Dims
 from alexconv.machine import cores, cpu_features, cpu_model
@@ -64,9 +65,14 @@ _SECTION = np.dtype(
     }
 )
 _SYMBOL = np.dtype(
-    {"names": ("name", "section", "bytes"), "formats": ("<u4", "<u2", "<u8"), "offsets": (0, 6, 16), "itemsize": 24}
+    {
+        "names": ("name", "info", "section", "bytes"),
+        "formats": ("<u4", "u1", "<u2", "<u8"),
+        "offsets": (0, 4, 6, 16),
+        "itemsize": 24,
+    }
 )
-_SYMBOL_TABLE, _WRITABLE = 2, 1
+_SYMBOL_TABLE, _WRITABLE, _GLOBAL = 2, 1, 1
 _LOCAL = "_ZZ"  # prefix of the mangled name of a function's static variable
 # Those of the C++ library, where it is linked statically.
 _OF_CXX_LIBRARY = re.compile(
@@ -201,6 +207,7 @@ class HostModule:
         self.path, self.name, self.entries = path, name, entries
         self._order, self._workers, self._shared = runtime.order, runtime.workers, runtime.shared_per_block
         self._launcher, self._emulator = runtime.launcher(), runtime.emulator
+        self._has_red_zones = runtime.build == "asan"
         self._constants: dict[str, GuardedBuffer] = {}
         self._sizes = _symbol_sizes(path)
 
@@ -221,6 +228,15 @@ class HostModule:
             if name.startswith(_LOCAL) and not _OF_CXX_LIBRARY.match(name)
         }
         return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
+
+    @cached_property
+    def constant(self) -> int:
+        """Bytes of the file's ``__constant__`` arrays outside of namespaces.
+
+        In clang's asan build red zones count too.
+        """
+        sizes = _symbol_sizes(self.path, exported=True)
+        return sum(size for name, size in sizes.items() if not name.startswith("_"))
 
     def symbol(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a ``__constant__`` array, to be written before a launch; KeyError if the file has none."""
@@ -323,6 +339,8 @@ class HostModule:
             raise LaunchError(f"{self.name} was compiled without the entry point {launch.entry}")
         if problem := launch.outside_limits():
             raise LaunchError(problem)
+        if self.constant > MAX_CONSTANT and not self._has_red_zones:
+            raise LaunchError(f"{self.name}: {self.constant} bytes of constant memory exceed {MAX_CONSTANT}")
         static, dynamic = self.static_shared(launch.entry), launch.dynamic_shared
         if static > MAX_STATIC_SHARED:
             raise LaunchError(f"{launch.entry}: {static} bytes of static shared memory exceed {MAX_STATIC_SHARED}")
@@ -636,8 +654,11 @@ def _runtime_digest() -> str:
 
 
 @cache
-def _symbol_sizes(path: Path) -> dict[str, int]:
-    """Bytes of every writable variable of a library, by linker name; CompileError if it is not one."""
+def _symbol_sizes(path: Path, *, exported: bool = False) -> dict[str, int]:
+    """Bytes of every writable variable of a library, or every exported one, by linker name.
+
+    Raises CompileError if it is no library.
+    """
     try:
         data = path.read_bytes()
         (begin,), (count,) = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)
@@ -646,6 +667,7 @@ def _symbol_sizes(path: Path) -> dict[str, int]:
         names = sections[table["link"]]["offset"]
         symbols = np.frombuffer(data, _SYMBOL, table["size"] // _SYMBOL.itemsize, table["offset"])
         symbols = symbols[(symbols["bytes"] > 0) & (symbols["section"] < count)]
+        symbols = symbols[(symbols["info"] >> 4 == _GLOBAL) | (not exported)]
         writable = sections[symbols["section"]]["flags"] & _WRITABLE != 0
         places = ((int(names + symbol["name"]), int(symbol["bytes"])) for symbol in symbols[writable])
         return {data[place : data.index(0, place)].decode(): size for place, size in places}

@@ -86,23 +86,13 @@ void Watcher::touch(std::uintptr_t address, std::size_t bytes, Deed kind, Deed d
             if (!cell.store.bytes) cell.store = {0, 0, counter, std::uint16_t(thread), std::uint8_t(mask), false};
             continue;
         }
-        if (cell.store.bytes & mask) meet_store(cell.store, thread, deed, place, false);
+        meet_stores(cell, mask, thread, deed, place, false);
         if (kind == STORE) {
-            meet_loads(cell, mask, thread, deed, place);
-            Mark store = now(counter, mask, copy);
-            if (!copy && !cell.store.copy && cell.store.thread == thread && cell.store.epoch == epoch_ &&
-                cell.store.clock == store.clock)
-                store.bytes |= cell.store.bytes;
-            cell = {store, {}, {}, {}};
+            meet_loads(cell, shadow->loads(number, word), mask, thread, deed, place);
+            store(cell, now(counter, mask, copy));
             continue;
         }
-        if (!cell.load.bytes || cell.load.thread / WARP != thread / WARP) {
-            cell.load_of_other_warp = cell.load;
-            cell.load_of_other_lane = {};
-        } else if (cell.load.thread != thread) {
-            cell.load_of_other_lane = cell.load;
-        }
-        cell.load = now(counter, mask);
+        load(cell, shadow->loads(number, word), mask, thread, counter);
     }
 }
 

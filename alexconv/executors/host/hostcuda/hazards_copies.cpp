@@ -90,9 +90,10 @@ void Watcher::overwrite(std::uintptr_t address, std::uint32_t number)
     ChunkCell& chunk = shadow->chunk(place);
     meet_bulk_copy(chunk, thread, BULK_COPY, copy.place);
     meet_products(*shadow, place, thread, BULK_COPY, copy.place);
-    for (Cell& cell : chunk.words) {
-        if (cell.store.bytes) meet_store(cell.store, thread, BULK_COPY, copy.place, true);
-        meet_loads(cell, ~0u, thread, BULK_COPY, copy.place);
+    for (unsigned word = 0; word < WORDS; ++word) {
+        Cell& cell = chunk.words[word];
+        meet_stores(cell, Cell::ALL, thread, BULK_COPY, copy.place, true);
+        meet_loads(cell, shadow->loads(place, word), Cell::ALL, thread, BULK_COPY, copy.place);
     }
     chunk = {};
     chunk.bulk_copy = number;

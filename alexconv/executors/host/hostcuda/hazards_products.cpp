@@ -60,8 +60,7 @@ void Watcher::read_by_product(std::uintptr_t address, unsigned warp, std::uint32
     const bool copied = chunk.bulk_copy && chunk.bulk_copy != known_good_;
     for (unsigned thread = warp * WARP; (stored || copied) && thread < (warp + 1) * WARP; ++thread) {
         if (copied) meet_bulk_copy(chunk, thread, PRODUCT, place);
-        for (const Cell& cell : chunk.words)
-            if (cell.store.bytes) meet_store(cell.store, thread, PRODUCT, place, true);
+        for (const Cell& cell : chunk.words) meet_stores(cell, Cell::ALL, thread, PRODUCT, place, true);
     }
     if (copied) known_good_ = chunk.bulk_copy;  // reported or not: once is enough
     shadow->product_reads(at)[warp] = number;

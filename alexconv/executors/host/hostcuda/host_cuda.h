@@ -25,6 +25,8 @@
 //   - float.  a * b + c is fused into one rounding where the compiler sees fit, as nvcc does by default, but not
 //     necessarily in the same places.  Subnormals are kept, as nvcc does by default, except by atomicAdd in global
 //     memory, which flushes them as a GPU's does.  The approximate functions (rsqrtf) are the accurate ones.
+//     A cast to int of a float beyond its range, or of NaN, is what the CPU makes of it; a GPU takes the nearest int, and
+//     zero for NaN, as __float2int_rz and its like do here too.
 //   - half.  Every operation rounds once, to nearest even; a GPU may fuse a * b + c of halves into one rounding.
 //   - wmma.  The products of a fragment are summed in float, one after the other and to nearest; a tensor core aligns
 //     several products, adds and truncates.  The place of an element in a fragment is different, as CUDA allows.

@@ -62,6 +62,14 @@ inline float rounded(float value)
     return value;
 }
 
+// As a GPU's conversions do (PTX ISA, cvt): the nearest integer that there is, and zero for NaN.
+inline int integer(float a)
+{
+    constexpr float END = 0x1p31f;  // the first beyond the largest
+    if (a >= END) return 0x7fffffff;
+    return a >= -END ? int(a) : a < -END ? -0x7fffffff - 1 : 0;
+}
+
 inline float reciprocal_root(float a) { return 1 / sqrtf(a); }
 inline float exponential(float a) { return expf(a); }
 
@@ -90,9 +98,9 @@ inline int __float_as_int(float a) { return host_cuda::same_bits<int>(a); }
 inline unsigned __float_as_uint(float a) { return host_cuda::same_bits<unsigned>(a); }
 inline float __int_as_float(int a) { return host_cuda::same_bits<float>(a); }
 inline float __uint_as_float(unsigned a) { return host_cuda::same_bits<float>(a); }
-inline int __float2int_rn(float a) { return int(rintf(a)); }
-inline int __float2int_rz(float a) { return int(a); }
-inline int __float2int_rd(float a) { return int(floorf(a)); }
+inline int __float2int_rn(float a) { return host_cuda::integer(rintf(a)); }
+inline int __float2int_rz(float a) { return host_cuda::integer(a); }
+inline int __float2int_rd(float a) { return host_cuda::integer(floorf(a)); }
 
 inline int __popc(unsigned a) { return __builtin_popcount(a); }
 inline int __clz(int a) { return a ? __builtin_clz(unsigned(a)) : 32; }

@@ -64,9 +64,17 @@ struct Mark {
     bool copy = false;       // by cp.async
 };
 
-// The last store to a word, and loads since of two threads of a warp and of one of another.
+// The last store to a word, that before it to other bytes of the word, and which warps have loaded it since, a bit each.
 struct Cell {
-    Mark store, load, load_of_other_lane, load_of_other_warp;
+    static constexpr unsigned ALL = (1u << WORD) - 1;
+
+    Mark store, store_of_other_bytes;
+    std::uint32_t loading_warps = 0;
+};
+
+// A warp's last load of a word, and the last of another of its lanes.
+struct Loads {
+    Mark last, of_other_lane;
 };
 
 // Of 16 bytes: the last TMA copy to them, counted from one, and which of them anything has written, a bit each.
@@ -130,12 +138,15 @@ public:
         warps_ = warps;
         chunks_.assign((bytes_ + CHUNK - 1) / CHUNK, {});
         product_reads_.assign(chunks_.size() * warps, 0);
+        loads_.resize(chunks_.size() * WORDS * warps);
     }
     bool holds(std::uintptr_t address) const { return address - first_ < bytes_; }
     std::size_t number(std::uintptr_t address) const { return (address - first_) / CHUNK; }
     ChunkCell& chunk(std::size_t number) { return chunks_[number]; }
     // The last product, counted from one, that each warp reads it for.
     std::uint32_t* product_reads(std::size_t number) { return &product_reads_[number * warps_]; }
+    // Each warp's loads of a word of the chunk, valid where the word's cell says so.
+    Loads* loads(std::size_t number, unsigned word) { return &loads_[(number * WORDS + word) * warps_]; }
 
 private:
     std::uintptr_t first_ = 0;
@@ -143,6 +154,7 @@ private:
     unsigned warps_ = 0;
     std::vector<ChunkCell> chunks_;
     std::vector<std::uint32_t> product_reads_;
+    std::vector<Loads> loads_;
 };
 
 }  // namespace host_cuda::hazards

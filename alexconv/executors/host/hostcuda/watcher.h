@@ -235,11 +235,54 @@ private:
     // An access of a thread, or of TMA or wgmma on its behalf (`async`), to what a store or a cp.async has written.
     void meet_store(const Mark& store, unsigned thread, Deed deed, const Place& place, bool async);
 
-    void meet_loads(const Cell& cell, unsigned bytes, unsigned thread, Deed deed, const Place& place)
+    // An access to bytes of a word, a bit each, and what has stored them.
+    void meet_stores(const Cell& cell, unsigned bytes, unsigned thread, Deed deed, const Place& place, bool async)
     {
-        for (const Mark* load : {&cell.load, &cell.load_of_other_lane, &cell.load_of_other_warp})
-            if (load->bytes & bytes && !ordered(*load, thread))
-                report(BARRIER, LOAD, deed, load->thread, thread, {nullptr, 0, load->counter}, place);
+        for (const Mark* store : {&cell.store, &cell.store_of_other_bytes})
+            if (store->bytes & bytes) meet_store(*store, thread, deed, place, async);
+    }
+
+    // A store to bytes of a word, a bit each, which then counts as unread.
+    void meet_loads(Cell& cell, Loads* loads, unsigned bytes, unsigned thread, Deed deed, const Place& place)
+    {
+        for (unsigned warps = cell.loading_warps; warps; warps &= warps - 1) {
+            Loads& of_warp = loads[__builtin_ctz(warps)];
+            for (Mark* load : {&of_warp.last, &of_warp.of_other_lane}) {
+                if (load->bytes & bytes && !ordered(*load, thread))
+                    report(BARRIER, LOAD, deed, load->thread, thread, {nullptr, 0, load->counter}, place);
+                load->bytes &= std::uint8_t(~bytes);
+            }
+        }
+        if ((bytes & Cell::ALL) == Cell::ALL) cell.loading_warps = 0;
+    }
+
+    void store(Cell& cell, Mark store)
+    {
+        const Mark& last = cell.store;
+        const bool same = !store.copy && !last.copy && last.thread == store.thread && last.epoch == store.epoch &&
+                          last.clock == store.clock;
+        const auto others = std::uint8_t(~store.bytes);
+        if (same)
+            store.bytes |= last.bytes;
+        else if (last.bytes & others)
+            cell.store_of_other_bytes = last;
+        cell.store_of_other_bytes.bytes &= others;
+        cell.store = store;
+    }
+
+    void load(Cell& cell, Loads* loads, unsigned bytes, unsigned thread, std::uint32_t counter)
+    {
+        Loads& of_warp = loads[thread / WARP];
+        const std::uint32_t warp = 1u << thread / WARP;
+        Mark load = now(counter, bytes);
+        if (!(cell.loading_warps & warp))
+            of_warp = {};
+        else if (of_warp.last.thread != thread)
+            of_warp.of_other_lane = of_warp.last;
+        else if (of_warp.last.epoch == epoch_ && of_warp.last.clock == load.clock)
+            load.bytes |= of_warp.last.bytes;
+        of_warp.last = load;
+        cell.loading_warps |= warp;
     }
 
     void meet_products(Shadow& shadow, std::size_t number, unsigned thread, Deed deed, const Place& place);
