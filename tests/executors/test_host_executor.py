@@ -668,6 +668,10 @@ OVERRUNS = {
     "dynamic_shared": r"writes 4 bytes, 0 bytes beyond dynamic shared memory of 128 bytes, at overruns.cu:26",
     "local": r"reads 4 bytes, 0 bytes beyond local array window of 32 bytes, at overruns.cu:36",
 }
+if not IS_CLANG:
+    OVERRUNS["misaligned"] = (
+        "misaligned: 'const struct float2' needs a multiple of 8 bytes, the address is 4 beyond one, at overruns.cu:41"
+    )
 
 ALL_OVERRUNS = """
 from test_host_executor import *

@@ -1,4 +1,4 @@
-// One access beyond each kind of array.  The line numbers of this file are part of its tests.
+// One access beyond each kind of array, and a misaligned one.  The line numbers of this file are part of its tests.
 #ifdef HOST_CUDA
 #define DYNAMIC(name) float* const name = static_cast<float*>(host_cuda::dynamic_shared())
 #else
@@ -34,4 +34,10 @@ extern "C" __global__ void local(const float* x, float* y, int n)
     for (int i = 0; i < 8; ++i) window[i] = x[i];
     __syncthreads();
     y[threadIdx.x] = window[threadIdx.x / 4 + n];  // line 36
+}
+
+extern "C" __global__ void misaligned(const float* x, float* y, int n)
+{
+    const float2 pair = *reinterpret_cast<const float2*>(x + threadIdx.x / 4 * 2 + n);  // line 41
+    y[threadIdx.x] = pair.x + pair.y;
 }

@@ -125,7 +125,7 @@ BUILDS = {
     "unoptimized": _Build(("-O0",), (), 256 * 1024, one_worker=False),
     "asan": _Build(
         ("-O1", "-g1", "-fno-omit-frame-pointer", "-DHOST_CUDA_ASAN"),
-        ("-fsanitize=address", "-fsanitize-recover=address"),
+        ("-fsanitize=address", "-fsanitize-recover=address", "-Wp,-fsanitize=alignment"),
         256 * 1024,  # every local array has red zones
         preloads=True,
     ),
@@ -519,8 +519,9 @@ class HostRuntime:
     @property
     def _kernel_flags(self) -> tuple[str, ...]:
         frame = self._how.stack_bytes // 2  # one function's; the other half is for those that it calls
-        if _is_clang(self.compiler):
-            return (*self._how.kernel_flags, f"-Wframe-larger-than={frame}", "-Werror=frame-larger-than")
+        if _is_clang(self.compiler):  # g++'s options for the compiler without a sanitizer's library are not clang's
+            own = (flag for flag in self._how.kernel_flags if not flag.startswith("-Wp,"))
+            return (*own, f"-Wframe-larger-than={frame}", "-Werror=frame-larger-than")
         return (*self._how.kernel_flags, f"-Werror=frame-larger-than={frame}")
 
     def _toolchain_key(self) -> str:

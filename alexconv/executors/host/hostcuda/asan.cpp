@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -83,6 +84,27 @@ static void describe(const char* address, char* text, size_t room)
     {                                                                                                  \
         host_cuda::report(verb, address, bytes, static_cast<char*>(__builtin_return_address(0)));      \
     }
+
+// Of g++'s -fsanitize=alignment: the place and the type of an access.
+struct Access {
+    const char* file;
+    std::uint32_t line, column;
+    const struct {
+        std::uint16_t kind, facts;
+        char name[1];
+    }* type;
+    unsigned char log_alignment, deed;
+};
+
+extern "C" void __ubsan_handle_type_mismatch_v1(const Access* access, std::uintptr_t address)
+{
+    char text[256];
+    const unsigned alignment = 1u << access->log_alignment;
+    std::snprintf(text, sizeof text, "misaligned: %s needs a multiple of %u bytes, the address is %u beyond one",
+                  access->type->name, alignment, unsigned(address % alignment));
+    const char* const folder = std::strrchr(access->file, '/');
+    host_cuda::fail(text, {folder ? folder + 1 : access->file, int(access->line)});
+}
 
 HOST_CUDA_REPORTS("reads", load)
 HOST_CUDA_REPORTS("writes", store)

@@ -36,7 +36,8 @@
 //     that never ends is a deadlock, and an error like any other.
 //   - Memory.  There is one address space: a bad address goes unnoticed unless it faults, which ends the process of the
 //     launch.  Use the build for AddressSanitizer, which names the array and the source line and lives on.
-//   - Alignment.  A misaligned vector load or store, which faults on a GPU, works in every build.
+//   - Alignment.  A misaligned vector load or store, which faults on a GPU, goes unnoticed, except in g++'s build for
+//     AddressSanitizer.
 //   - Time says nothing about a GPU.
 //
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.
