@@ -61,7 +61,11 @@ def capabilities() -> tuple[tuple[int, int], ...]:
 
 
 def _answer(question: str) -> str:
-    done = subprocess.run([find_nvcc(), question], capture_output=True, text=True, errors="replace", check=False)
+    nvcc = find_nvcc()
+    try:
+        done = subprocess.run([nvcc, question], capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise MissingTool(f"{nvcc} does not run ({error.strerror}): name another nvcc in NVCC") from None
     return done.stdout
 
 

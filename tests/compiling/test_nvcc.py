@@ -53,6 +53,14 @@ def test_a_wheel_whose_program_may_not_run_is_passed_over(places: dict[str, Path
         nvcc.find_nvcc()
 
 
+def test_an_nvcc_that_does_not_run_is_missing(places: dict[str, Path]) -> None:
+    """As one for another CPU, or whose interpreter is not there."""
+    places["NVCC"].write_text("#!/nowhere/sh\n")
+    nvcc.nvcc_version.cache_clear()
+    with pytest.raises(MissingTool, match=r"does not run \(No such file or directory\): name another nvcc in NVCC"):
+        nvcc.nvcc_version()
+
+
 def test_machine_code_for_every_shape_that_a_package_brings_needs_no_compiler(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
