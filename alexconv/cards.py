@@ -255,7 +255,7 @@ def fill(console: Console, options: argparse.Namespace, file: RecordFile, header
         if record.get("code") != code:
             record = entry_of(point, card, parts, checks, kernels) | {"code": code}
             file.header(TYPE, {**record, **headers})
-            console.print(line(record), soft_wrap=True, markup=False)
+            console.print(line(record), soft_wrap=True)
             done += 1
         failed += record["status"] not in ("suited", "unsuited") or record.get("checked", RIGHT) != RIGHT
     console.print(f"{plural(done, 'point')}, {failed} wrong; records: {file.path}", soft_wrap=True)

@@ -300,7 +300,7 @@ def tuning_for(options: argparse.Namespace) -> Tuning | None:
 def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command: str, host_gpu: Device) -> int:
     """Runs the points on this machine, in this process; returns the exit status."""
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order, host_gpu)
-    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
+    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     executor.sustained = options.sustained
     if options.network:
         from alexconv.networks.command import run_networks
@@ -366,7 +366,7 @@ def expected_time(say: Console, jobs: Sequence[Job], runner: Runner) -> tuple[fl
     run = [[point for point in job.point.points() if not runner.beyond_host_memory(point)] for job in jobs]
     expected = host_time(run, runner.executor)
     for line in expected.lines():
-        say.print(line, soft_wrap=True, markup=False)
+        say.print(line, soft_wrap=True)
     return expected.jobs
 
 

@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     say, ladder = display.console(), ladder_of(options)
     executor = choose_executor(options.backend, options.device)
-    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
+    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     results = run(options, ladder, executor, command_line(MODULE, arguments))
     say.print(table(results))
     say.print(f"No score change below {results[0].reference_margin / 2:.1e} can change a prediction.")

@@ -148,14 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(cores()) as pool:
         for verdict in pool.map(lambda check: judge(check[0], check[1], own, options.seconds), checks):
             if not verdicts or verdicts[-1].rung != verdict.rung:
-                say.print(verdict.rung, markup=False)
+                say.print(verdict.rung)
             verdicts.append(verdict)
             state = f"{len(verdict.problems)} found" if verdict.problems else "ok"
-            say.print(f"  {verdict.kind:<10} {state:<10} {KINDS[verdict.kind].meaning}", markup=False, highlight=False)
+            say.print(f"  {verdict.kind:<10} {state:<10} {KINDS[verdict.kind].meaning}", highlight=False)
             for line in verdict.problems[:MOST_LINES]:
-                say.print(f"    {line}", soft_wrap=True, markup=False, highlight=False)
+                say.print(f"    {line}", soft_wrap=True, highlight=False)
             if len(verdict.problems) > MOST_LINES:
-                say.print(f"    and {len(verdict.problems) - MOST_LINES} more", markup=False, highlight=False)
+                say.print(f"    and {len(verdict.problems) - MOST_LINES} more", highlight=False)
     if options.json:
         print(json.dumps([vars(verdict) for verdict in verdicts]))
     return 1 if any(verdict.problems for verdict in verdicts) else 0

@@ -126,7 +126,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Prints a line that stays."""
-        self.console.print(line, soft_wrap=True, markup=False)
+        self.console.print(line, soft_wrap=True)
 
     def start(self, activity: str) -> None:
         """Shows what runs now."""
@@ -202,7 +202,7 @@ def listing(
             for line in wrap(
                 text, console.width - 1, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False
             ):
-                console.print(line, soft_wrap=True, markup=False)
+                console.print(line, soft_wrap=True)
     console.print("Each: name (alias, precision class): idea; constants for --set.", soft_wrap=True)
 
 
@@ -277,12 +277,12 @@ class Conclusion:
         (result_tables if options.verbose else matrix.show)(say, records, self.ladder)
         for point, record in shown:
             if isinstance(point, LayerSequence):
-                say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
+                say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True)
         for line in nothing_ran(records, measures=self.measures):
-            say.print(line, soft_wrap=True, markup=False)
+            say.print(line, soft_wrap=True)
         ran = any(record["status"] != "skipped" for _, record in shown)
         for line in next_steps(options.out, ran=ran, measures=self.measures, verbose=options.verbose):
-            say.print(line, soft_wrap=True, markup=False)
+            say.print(line, soft_wrap=True)
         say.print(f"{plural(len(done), 'point')}: {counted(done)}")
         say.print(f"records: {options.out}", soft_wrap=True)
         if options.json:
@@ -307,7 +307,7 @@ def say_shared(say: Console, shared: SharedFile) -> None:
     """Names the file to send, and what is not in it."""
     left_out = f"; left out, since they are not this project's: {', '.join(shared.left_out)}" if shared.left_out else ""
     text = f"to send: {shared.path}, {plural(shared.points, 'point')}{left_out}. How: docs/send-your-card.md"
-    say.print(text, soft_wrap=True, markup=False)
+    say.print(text, soft_wrap=True)
 
 
 def result_tables(console: Console, records: Sequence[Record], ladder: Ladder) -> None:

@@ -164,7 +164,7 @@ def show(console: Console, records: Sequence[Record], ladder: Ladder = ALL_DIREC
     summary = [f"skipped on all layers (--dry-run says why): {', '.join(idle)}"] if idle else []
     for text in [*([explained] if explained else []), *summary, *reasons(records)]:
         for part in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
-            console.print(part, soft_wrap=True, markup=False)
+            console.print(part, soft_wrap=True)
 
 
 def idle_rungs(records: Sequence[Record]) -> list[str]:

@@ -70,7 +70,7 @@ def on_cluster(say: Console, options: argparse.Namespace, ladder: Ladder, reques
     ):
         for kind in pool.kinds():
             workers = pool.of_kind(kind)
-            say.print(f"{len(workers)} workers, each: {workers[0].facts['describe']}", soft_wrap=True, markup=False)
+            say.print(f"{len(workers)} workers, each: {workers[0].facts['describe']}", soft_wrap=True)
         studies = studies_of(pool, planned(options), options.out, resume=options.resume)
         for study in studies:
             say_tuned(say, study.tuned, len(study.points))
@@ -118,7 +118,7 @@ def shards_on_cluster(say: Console, options: argparse.Namespace, request: Reques
     """Runs each batch in shards on the workers of a cluster; returns the exit status."""
     with (
         connected(options.cluster, request.backend) as client,
-        Pool(client, request, partial(say.print, soft_wrap=True, markup=False)) as pool,
+        Pool(client, request, partial(say.print, soft_wrap=True)) as pool,
     ):
         points = pool.call(pool.first(), remote.jobs_and_keys, request, planned(options), {})["points"]
         batches = ClusterBatches(pool, RecordFile(options.out), options.host_memory)
@@ -161,7 +161,7 @@ def run_batches(
             record = shards.joined(point, key, parts, together=together)
             file.header(shards.TYPE, {**batches.headers(parts), **record})
             statuses.add(record["status"])
-            say.print(batch_line(point, record), soft_wrap=True, markup=False)
+            say.print(batch_line(point, record), soft_wrap=True)
     say.print(f"records: {file.path}", soft_wrap=True)
     return 0 if statuses <= {"ok", "skipped"} else 1
 

@@ -67,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{problem}, or use --own-container in a container for grading" if kind == sandbox.BUBBLEWRAP else problem
         )
     note = sandbox.protections(kind)
-    say.print(note, soft_wrap=True, markup=False)
+    say.print(note, soft_wrap=True)
     gpu = timing.gpu(options.backend)
-    say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}", markup=False)
+    say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}")
     hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
     jobs = 1 if options.own_container else options.jobs or cores()
     scores.write([], homework, options.out, gpu is not None, note)  # a folder that cannot be written is known now
@@ -86,11 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 grades[grade.submission] = grade
                 write()
                 line = f"[{number}/{len(entries)}] {grade.submission!r}: {grade.total:g} ({grade.outcome})"
-                say.print(line, soft_wrap=True, markup=False)
+                say.print(line, soft_wrap=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    say.print(f"scores: {options.out / scores.CSV}, {options.out / scores.PAGE}", soft_wrap=True, markup=False)
+    say.print(f"scores: {options.out / scores.CSV}, {options.out / scores.PAGE}", soft_wrap=True)
     return 0
 
 

@@ -82,7 +82,7 @@ def show_machine_code(console: Console, prediction: PointPrediction, cache: Kern
             text = (
                 f"{number * BYTES:04x}  {guarded(instruction):48}{share:5}  {cost.place:28}{', '.join(_reasons(cost))}"
             )
-            console.print(text.rstrip(), soft_wrap=True, markup=False, highlight=False)
+            console.print(text.rstrip(), soft_wrap=True, highlight=False)
 
 
 def guarded(instruction: Instruction) -> str:

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.child.write_text(json.dumps(launch_once(opener, chosen)))
         return 0
     console = display.console()
-    console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
+    console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     file = RecordFile(options.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     compile_all(opener.runner, points)

@@ -73,7 +73,7 @@ def show(console: Console, profiles: Sequence[Profile], *, lines: bool) -> None:
         if profile.trace and lines:
             print_fitted(console, line_table(f"{profile.point.label()}: {profile.entry}", profile.trace))
         for race in profile.trace.races if profile.trace else ():
-            console.print(f"race in {profile.entry} of {profile.point.label()}: {race}", soft_wrap=True, markup=False)
+            console.print(f"race in {profile.entry} of {profile.point.label()}: {race}", soft_wrap=True)
 
 
 def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table:
