@@ -48,7 +48,7 @@ SHAPES = (
     Conv(C=4, H=13, W=13, M=7, R=3, S=3, U=2),
     Conv(C=16, H=12, W=12, M=24, R=3, S=3),
     Conv(C=16, H=9, W=12, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
-    Conv(C=3, H=13, W=12, M=5, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
+    Conv(C=3, H=13, W=12, M=8, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
     Conv(C=72, H=12, W=14, M=72, R=3, S=1),
     Conv(C=24, H=6, W=7, M=6, R=3, S=2, top=1, left=1, right=2, groups=3),
     Conv(C=8, H=13, W=12, M=8, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=8, bias=True, relu=True),

@@ -16,8 +16,9 @@
 // Two kinds of layers keep their channels.  For 1 x 1 filters, only the pixels that they use are taken, which leaves a
 // plain matrix product.  And where GATHERS, the TMA gathers single taps by its traversal strides from unpadded planes,
 // and fills in zeros outside of them.  That pays where a stride would make many taps beyond the filter, and where taps
-// fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, and unprepared inputs
-// (GATHER_AS_IT_LIES), with groups too.  Windows and resident filters need whole rows (GATHER_NEVER).
+// fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, strides of groups that share a
+// product, and unprepared inputs (GATHER_AS_IT_LIES), with groups too.  Windows and resident filters need whole rows
+// (GATHER_NEVER).
 #pragma once
 #include "../arch/basics.cuh"
 #include "../common/filter_tap.cuh"
@@ -52,7 +53,7 @@ NUMBER(GATHERS, );
 FLAG(GATHERS, GATHER == GATHER_AS_IT_LIES
                   ? NEEDS_GATHER || IN_PADDING || U > 1 || GROUPS > 1
                   : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
-                        (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED
+                        (NEEDS_GATHER || (U > 1 ? PRODUCT_C >= LEAST_GATHERED || GROUPS_TOGETHER > 1
                                                 : IN_PADDING && PRODUCT_C % FULL_STAGE == 0)));
 #endif
 

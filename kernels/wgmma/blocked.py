@@ -67,9 +67,10 @@ def where_it_pays(conv: Conv) -> bool:
     """For a prepared input: ``GATHER_WHERE_IT_PAYS``."""
     if pointwise(conv):
         return False
-    channels = one_product(conv).C
-    full_stages = any(conv.padding) and channels % STAGE_TAPS == 0
-    return needs_gather(conv) or (channels >= LEAST_GATHERED if conv.U > 1 else full_stages)
+    one = one_product(conv)
+    full_stages = any(conv.padding) and one.C % STAGE_TAPS == 0
+    strided = one.C >= LEAST_GATHERED or one.C > conv.one_group.C
+    return needs_gather(conv) or (strided if conv.U > 1 else full_stages)
 
 
 def pointwise(conv: Conv) -> bool:

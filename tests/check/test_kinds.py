@@ -6,7 +6,7 @@ from contextlib import suppress
 from alexconv.check import __main__ as check
 from alexconv.check import kinds
 from alexconv.errors import LaunchError, UsageError
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER
 
 
 class Opened(Exception):
@@ -29,6 +29,11 @@ def test_no_array_of_a_check_is_larger_than_what_it_may_write(monkeypatch):
     for cut in plans:
         sizes = cut.bound.piece_bytes(cut.images_per_piece)
         assert max(sizes.values()) <= kinds.FILE_BYTES, (cut.bound.rung.name, sizes)
+
+
+def test_each_rung_takes_one_of_the_shapes():
+    for rung in ALL_DIRECTIONS:
+        assert rung.gpu_only or any(kinds.taken(rung, conv.toward(rung.direction)) for conv in kinds.SHAPES), rung.name
 
 
 def test_what_is_found_before_a_launch_fails_is_told(monkeypatch, tmp_path):

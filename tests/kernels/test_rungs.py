@@ -183,6 +183,12 @@ def test_products_of_groups_begin_where_the_copy_engine_does(host_unoptimized, n
         assert_exact(host_unoptimized, bound, 2)
 
 
+@pytest.mark.parametrize("name", ["wgmma-half-blocked", "wgmma-scaled", "wgmma-split"])
+def test_a_stride_of_groups_that_share_a_product_is_gathered(host_unoptimized, name):
+    conv = Conv(C=6, H=11, W=9, M=12, R=5, S=4, U=2, top=2, left=1, right=2, groups=6, bias=True)
+    assert_exact(host_unoptimized, BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {}, 3)), 3)
+
+
 def test_windows_in_place_need_a_block_for_each_tile_of_filters():
     rung, conv = RUNGS["wgmma-window-in-place"], Conv(C=8, H=9, W=9, M=96, R=3, S=3)
     for blocks, refused in ((3, None), (2, "3 tiles of filters for 2 blocks")):
