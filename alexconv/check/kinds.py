@@ -7,7 +7,7 @@ import argparse
 import json
 import resource
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -278,6 +278,16 @@ def found_by(kind: str, name: str, ladder: Ladder) -> Iterator[str]:
     return KINDS[kind].find(rung, shapes)
 
 
+def all_of(find: Callable[[], Iterable[str]]) -> list[str]:
+    """The problems that a check finds, each once, and why it ended where it did, as at a launch that fails."""
+    problems: list[str] = []
+    try:
+        problems.extend(find())
+    except AlexconvError as error:
+        problems.append(str(error))
+    return list(dict.fromkeys(problems))
+
+
 def run_one(arguments: Sequence[str] | None = None) -> int:
     """Runs one kind on one rung and writes what is wrong, as JSON, to a file."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -287,12 +297,8 @@ def run_one(arguments: Sequence[str] | None = None) -> int:
     add_own(options)
     chosen = options.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
-    problems: list[str] = []
-    try:
-        problems.extend(found_by(chosen.kind, chosen.rung, ladder_of(chosen)))
-    except AlexconvError as error:
-        problems.append(str(error))
-    chosen.answer.write_text(json.dumps(list(dict.fromkeys(problems))))
+    problems = all_of(lambda: found_by(chosen.kind, chosen.rung, ladder_of(chosen)))
+    chosen.answer.write_text(json.dumps(problems))
     return 0
 
 

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from alexconv.check.kinds import KINDS
+from alexconv.check.kinds import KINDS, all_of
 from alexconv.compiling import nvcc
 from alexconv.errors import AlexconvError, UsageError
 from alexconv.executors.host.executor import HostExecutor
@@ -115,10 +115,7 @@ def computes(job: Job, answer: BinaryIO) -> None:
 def checks(job: Job, answer: BinaryIO) -> None:
     """Answers a kind of check: its problems, in the order found."""
     shapes = [Conv(**sizes) for sizes in job["shapes"]]
-    try:
-        problems = list(dict.fromkeys(KINDS[job["kind"]].find(rung_from(job), shapes)))
-    except AlexconvError as error:
-        problems = [str(error)]
+    problems = all_of(lambda: KINDS[job["kind"]].find(rung_from(job), shapes))
     answer.write(json.dumps({"problems": problems[: job["most"]]}).encode())
 
 

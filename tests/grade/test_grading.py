@@ -22,8 +22,9 @@ from compilers import needs_gcc
 
 from alexconv import assignment as command
 from alexconv import new
+from alexconv.check import kinds
 from alexconv.compiling import nvcc
-from alexconv.errors import MissingTool, UsageError
+from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.files import locked
 from alexconv.grade import __main__ as grade
 from alexconv.grade import assignment, grading, sandbox, scores, timing, worker
@@ -116,6 +117,18 @@ def screened(text):
     answer = io.BytesIO()
     worker.screens({"file": "conv.cu", "text": text}, answer)
     return json.loads(answer.getvalue())
+
+
+def test_what_is_found_before_a_launch_fails_is_told(monkeypatch):
+    def find(rung, shapes):
+        yield "a race"
+        raise LaunchError("a deadlock")
+
+    monkeypatch.setattr(worker, "rung_from", lambda job: None)
+    monkeypatch.setitem(worker.KINDS, "races", kinds.Kind("", find))
+    answer = io.BytesIO()
+    worker.checks({"kind": "races", "shapes": [], "most": 5}, answer)
+    assert json.loads(answer.getvalue()) == {"problems": ["a race", "a deadlock"]}
 
 
 SCREENED = {
