@@ -4,7 +4,8 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,12 @@ from alexconv.machine import cores, cpu_model, process_age
 from alexconv.records.store import Record, RecordWriter
 
 COMMIT_VARIABLE = "ALEXCONV_COMMIT"
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+# By the names in /proc/self/cgroup: the folder, the limit, what is used, and what of that holds files.
+GROUP_FILES = {
+    "": ("", "memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
 
 
@@ -47,11 +54,29 @@ def write_end(file: RecordWriter, headers: Record, done: Sequence[Record], previ
 
 
 def available_memory() -> int:
-    """Bytes of memory that are available without swapping."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
+    """Bytes of memory that are available without swapping, within the limits of this process's control groups."""
+    for line in (PROC / "meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
+            return min([int(line.split()[1]) * 1024, *_left_in_groups()])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _left_in_groups() -> Iterator[int]:
+    """What the memory limit of each control group leaves, of version 2 or 1; files in memory can be dropped.
+
+    Files: Linux kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+    """
+    groups = PROC / "self/cgroup"
+    for line in groups.read_text().splitlines() if groups.is_file() else ():
+        _, controllers, group = line.split(":", 2)
+        if controllers in GROUP_FILES:
+            top, limit, usage, droppable = GROUP_FILES[controllers]
+            folder = CGROUPS / top / group.lstrip("/")
+            for within in (folder, *folder.parents):  # a container sees its own group as the top
+                with suppress(OSError, ValueError, KeyError):  # none there, or no limit: max
+                    facts = dict(fact.split() for fact in (within / "memory.stat").read_text().splitlines())
+                    left = int((within / limit).read_text()) - int((within / usage).read_text())
+                    yield max(0, left + int(facts[droppable]))
 
 
 def host_facts() -> Record:

@@ -41,3 +41,51 @@ def test_without_history_the_commit_comes_from_the_environment(checkout: Path, m
 def test_outside_a_checkout_there_is_no_commit(checkout: Path) -> None:
     (checkout / "pyproject.toml").unlink()
     assert environment.git_facts() == {}
+
+
+MIB = 1 << 20
+GROUPS = {
+    "none": ("", {}, 1000 * MIB),
+    "version 2": (
+        "0::/a/b\n",
+        {
+            "a/memory.max": f"{500 * MIB}\n",
+            "a/memory.current": f"{450 * MIB}\n",
+            "a/memory.stat": f"anon 1\ninactive_file {30 * MIB}\n",
+            "a/b/memory.max": "max\n",
+            "a/b/memory.current": "0\n",
+            "a/b/memory.stat": "inactive_file 0\n",
+        },
+        80 * MIB,
+    ),
+    "version 1, in a container": (
+        "4:memory:/docker/0123\n3:cpu,cpuacct:/docker/0123\n",
+        {
+            "memory/memory.limit_in_bytes": f"{500 * MIB}\n",
+            "memory/memory.usage_in_bytes": f"{200 * MIB}\n",
+            "memory/memory.stat": "total_inactive_file 0\n",
+        },
+        300 * MIB,
+    ),
+    "beyond the limit": (
+        "0::/\n",
+        {"memory.max": "1\n", "memory.current": "2\n", "memory.stat": "inactive_file 0\n"},
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_available_memory_is_what_control_groups_leave(
+    groups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, files, available = GROUPS[groups]
+    proc = {"proc/meminfo": f"MemTotal: 1\nMemAvailable: {1000 * MIB >> 10} kB\n"}
+    if own:
+        proc["proc/self/cgroup"] = own
+    for name, text in {**proc, **{f"cgroup/{name}": text for name, text in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(environment, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(environment, "CGROUPS", tmp_path / "cgroup")
+    assert environment.available_memory() == available
