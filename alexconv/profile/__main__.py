@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file.header("profile", {**profile.record(), **headers})
     show(console, profiles, lines=options.lines)
     console.print(f"{plural(len(profiles), 'kernel')}; records: {options.out}", soft_wrap=True)
-    return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
+    return 1 if not profiles or any(profile.trace and profile.trace.races for profile in profiles) else 0
 
 
 def opener_of(

@@ -599,3 +599,18 @@ def test_comparison_of_host_and_gpu(tmp_path):
     assert heading.count("|") == rule.count("|") == row.count("|")
     with pytest.raises(UsageError, match="no profiles from ncu"):
         list(comparison(traced, counted))
+
+
+def test_nothing_profiled_is_a_failure(tmp_path, capsys):
+    command = [
+        "--backend",
+        "host",
+        "--rungs",
+        "tiled-constant",
+        "--layers",
+        "2",
+        "--out",
+        str(tmp_path / "profile.jsonl"),
+    ]
+    assert profile.main(command) == 1
+    assert "0 kernels" in capsys.readouterr().out
