@@ -6,7 +6,7 @@ follows another in the same graph, and has that overhead in place of a graph's f
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import fsum
 
@@ -143,29 +143,37 @@ def network_record(point: NetworkPoint, gpu: Gpu, stages: Iterable[StagePredicti
     return {**record, "ms": fsum(stage.within for stage in predictions)}
 
 
-def key_of(point: NetworkPoint, gpu: Gpu, executor: Described, ladder: Ladder) -> str:
+def key_of(plan: NetworkPlan, gpu: Gpu) -> str:
     """Digest of all that a network's prediction depends on: its plan, and each stage's kernels and model."""
-    try:
-        steps = planned(point, executor, ladder).steps
-    except DoesNotFit as reason:
-        return digest([point.axes(), gpu.key, str(reason)])
-    stages = [[step.stage.name, dict(step.bound.constants), *dependencies(step.bound, point.N, gpu)] for step in steps]
+    point = plan.point
+    stages = [
+        [step.stage.name, dict(step.bound.constants), *dependencies(step.bound, point.N, gpu)] for step in plan.steps
+    ]
     return digest([point.axes(), stages, code_of(predict_networks)])
 
 
 def predict_networks(
-    points: Iterable[NetworkPoint], gpu: Gpu, executor: Described, ladder: Ladder, kernels: Kernels
+    points: Iterable[NetworkPoint],
+    gpu: Gpu,
+    executor: Described,
+    ladder: Ladder,
+    kernels: Kernels,
+    known: Collection[str] = (),
 ) -> Iterator[Record]:
-    """A record for each network."""
+    """A record for each network whose ``code`` is not known."""
     for point in points:
-        code = {"code": key_of(point, gpu, executor, ladder)}
+        plan: NetworkPlan | None = None
+        record: Record = {"axes": point.axes(), "gpu": gpu.key, "status": "refused", "stages": []}
         try:
             plan = planned(point, executor, ladder)
         except DoesNotFit as reason:
-            refused = {"status": "refused", "reason": str(reason), "stages": []}
-            yield {"axes": point.axes(), "gpu": gpu.key, **code, **refused}
+            record["reason"] = str(reason)
+        code = key_of(plan, gpu) if plan else digest(record)
+        if code in known:
             continue
-        yield {**network_record(point, gpu, predict_stages(plan, gpu, kernels)), **code}
+        if plan:
+            record = network_record(point, gpu, predict_stages(plan, gpu, kernels))
+        yield {**record, "code": code}
 
 
 def show_network(console: Console, record: Record, gpu: Gpu) -> None:

@@ -34,7 +34,6 @@ from alexconv.kernels.ladder import Ladder
 from alexconv.kernels.problem import Device
 from alexconv.messages import plural
 from alexconv.networks.predicted import Described, predict_networks, predicted_points, show_network
-from alexconv.networks.predicted import key_of as network_key
 from alexconv.options import Refusal, comma_separated, command_line, exits_cleanly, precision_names, program, refuse
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
@@ -97,16 +96,15 @@ def predict_whole(options: argparse.Namespace, ladder: Ladder, chosen: gpu.Gpu, 
     """Predicts whole networks; returns the exit status, 1 where one has a stage without a prediction."""
     console, executor = display.console(), Described(chosen)
     points, file = predicted_points(options, ladder, executor), RecordFile(options.out)
-    known = [record.get("code") for record in of_type(file.previous, NETWORK_TYPE) if options.resume]
-    wanted = [point for point in points if not known or network_key(point, chosen, executor, ladder) not in known]
+    known = [record.get("code", "") for record in of_type(file.previous, NETWORK_TYPE) if options.resume]
     facts = {"gpu": chosen.key, "name": chosen.name}
     headers = environment.write_headers(file, facts, command, method="predicted")
     statuses = []
-    for record in predict_networks(wanted, chosen, executor, ladder, KernelCache()):
+    for record in predict_networks(points, chosen, executor, ladder, KernelCache(), known):
         file.header(NETWORK_TYPE, {**record, **headers})
         show_network(console, record, chosen)
         statuses.append(record["status"])
-    console.print(f"{plural(len(wanted), 'network')} predicted; records: {options.out}", soft_wrap=True)
+    console.print(f"{plural(len(statuses), 'network')} predicted; records: {options.out}", soft_wrap=True)
     return 0 if all(status == "ok" for status in statuses) else 1
 
 
