@@ -163,6 +163,6 @@ def lasting_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:
     Whatever the toolkit that compiled it, so that a machine without one can look it up.  Every byte of the sources
     counts: a first call waits for this key, and tokens would take longer than the rest of it.
     """
-    name = f"{source.stem}-{source_digest(source, defines, *LASTING_FLAGS, lasting_target(arch), lines=True)}.cubin"
+    name = f"{source.stem}-{source_digest(source, defines, *LASTING_FLAGS, lasting_target(arch), exact=True)}.cubin"
     packaged = PACKAGED / name
     return packaged if packaged.is_file() else cache_dir("cubin") / name

@@ -72,13 +72,13 @@ class Text(NamedTuple):
     sees_positions: bool = True
 
 
-def source_digest(path: Path, defines: Mapping[str, int], *more: str, lines: bool = False) -> str:
+def source_digest(path: Path, defines: Mapping[str, int], *more: str, exact: bool = False) -> str:
     """A key that changes with a token of the file or its headers, a macro, or one of ``more`` (flags, version).
 
-    With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too; the
+    With ``exact``, for builds that report source lines, it changes with every byte and with the files' names too; the
     first such key takes a tenth of the time.
     """
-    unit = _unit(path, _bytes if lines else _tokens)
+    unit = _unit(path, _bytes if exact else _tokens)
     exact = unit.sees_positions
     digest = hashlib.sha256(b"" if exact else "\n".join(unit.parts).encode(errors="surrogateescape"))
     if exact:

@@ -197,8 +197,8 @@ def test_macros_flags_and_lines_count(tmp_path):
         source_digest(kernel, {"TILE": 8}),
         source_digest(kernel, {"TILE": 16}),
         source_digest(kernel, {}, "-O3"),
-        source_digest(kernel, {}, lines=True),
-        source_digest(shifted, {}, lines=True),
+        source_digest(kernel, {}, exact=True),
+        source_digest(shifted, {}, exact=True),
     }
     assert len(keys) == 6
     assert source_digest(shifted, {}) in keys
@@ -213,7 +213,7 @@ def test_headers_count_by_their_bytes_however_they_are_included(tmp_path, direct
         headers(tmp_path / name, a__cuh=f"int a;  // {name}\n", kernel__cu=directive + "\n") for name in ("1", "2")
     )
     assert source_digest(one, {}) == source_digest(other, {})
-    assert source_digest(one, {}, lines=True) != source_digest(other, {}, lines=True)
+    assert source_digest(one, {}, exact=True) != source_digest(other, {}, exact=True)
 
 
 @pytest.mark.parametrize("text", ["int a = __LINE__;", "assert(a);", "#define TEXT(a) #a\nTEXT(b);"])

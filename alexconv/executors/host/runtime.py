@@ -411,7 +411,7 @@ class HostRuntime:
 
     def key(self, source: Path, defines: Mapping[str, int], entries: Sequence[str] = ()) -> str:
         """Digest of all that the compiled library depends on: sources, macros, run-time, compiler, flags, CPU."""
-        return source_digest(source, defines, *entries, self._toolchain_key(), lines=self._how.reports_lines)
+        return source_digest(source, defines, *entries, self._toolchain_key(), exact=self._how.reports_lines)
 
     def compile(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> HostModule:
         """The file's entry points, ready to launch; compiled unless the cache has them.
@@ -456,7 +456,7 @@ class HostRuntime:
             words = [*flags, f"-I{_RUNTIME}", *include_options(source), "-S", "-x", "c++", "-", "-o", os.devnull]
             target.write_text(self._run(source.name, words, _translation_unit(source, defines, entries)))
 
-        key = source_digest(source, defines, *entries, self.cxx, self.compiler, *flags, _runtime_digest(), lines=True)
+        key = source_digest(source, defines, *entries, self.cxx, self.compiler, *flags, _runtime_digest(), exact=True)
         warnings = compiled(cache_dir("host") / f"{source.stem}-{key}.uninitialised", build).decode()
         return [(Path(file).name, int(line), words) for file, line, words in _WARNING.findall(warnings)]
 
