@@ -80,9 +80,14 @@ def points(rung: Rung, shapes: Sequence[Conv], data: Sequence[str]) -> list[Poin
     ]
 
 
+def refusal(rung: Rung, conv: Conv) -> str | None:
+    """Why the rung does not take the shape, or None."""
+    return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}, N)))
+
+
 def taken(rung: Rung, conv: Conv) -> bool:
     """Whether the rung takes the shape."""
-    return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}, N))) is None
+    return refusal(rung, conv) is None
 
 
 def in_words(conv: Conv) -> str:
@@ -272,7 +277,7 @@ def found_by(kind: str, name: str, ladder: Ladder) -> Iterator[str]:
         return networks.KINDS[kind]()
     rung = ladder.named[name]
     shapes = [conv.toward(rung.direction) for conv in SHAPES]
-    reasons = [rung.refuses(Problem(conv, 1, rung.resolve(conv, {}, N))) for conv in shapes]
+    reasons = [refusal(rung, conv) for conv in shapes]
     if all(reasons):
         return iter([f"nothing is checked, as it takes none of the shapes: {reasons[0]}"])
     return KINDS[kind].find(rung, shapes)

@@ -5,7 +5,6 @@ points are made where they run; in ``alexconv.cluster`` one worker makes the poi
 """
 
 import argparse
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -39,11 +38,11 @@ from alexconv.planning.points import (
     study_points,
     workload_named,
 )
+from alexconv.planning.transfers import COUNT
 from alexconv.precisions import PRECISIONS
 from alexconv.shapes import FORWARD, Conv
 
 AUTO = "auto"
-_COUNT = re.compile(r"[1-9][0-9]{0,5}")  # of candidates
 
 # The rungs, with their constants, for a shape, batch size and precision, of which at most so many are asked for.
 ChosenRungs = Callable[[Conv, int, str, int | None], Iterable[tuple[Rung, TunedConstants]]]
@@ -151,7 +150,7 @@ def contenders_in(word: str) -> int | None:
     _, colon, count = word.partition(":")
     if not colon:
         return None
-    if not _COUNT.fullmatch(count):
+    if not COUNT.fullmatch(count):
         raise UsageError(f"write auto, or auto:4 for four candidates, not {word}")
     return int(count)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from alexconv.errors import UsageError
 
 DEFAULT_STREAMS = 4
-_COUNT = re.compile(r"[1-9][0-9]{0,5}")  # of streams
+COUNT = re.compile(r"[1-9][0-9]{0,5}")  # after a colon: of streams, of candidates
 
 Opener = Callable[..., Any]  # takes executor, program, plan, x, w and transfer; returns executors.interface.Buffers
 
@@ -89,7 +89,7 @@ def transfer_named(text: str) -> Transfer:
         raise ValueError(f"unknown transfer {text!r}: one of {', '.join(TRANSFERS)} (streamed:8 for eight streams)")
     if not streams:
         return TRANSFERS[name]
-    if not _COUNT.fullmatch(streams):
+    if not COUNT.fullmatch(streams):
         raise ValueError(f"{text!r}: the number of streams is 1 to 999999")
     kind = TRANSFERS[name]
     return replace(kind, name=text, meaning=f"{kind.meaning}, {streams} of them", streams=int(streams))

@@ -69,14 +69,15 @@ def _left_in_groups() -> Iterator[int]:
     groups = PROC / "self/cgroup"
     for line in groups.read_text().splitlines() if groups.is_file() else ():
         _, controllers, group = line.split(":", 2)
-        if controllers in GROUP_FILES:
-            top, limit, usage, droppable = GROUP_FILES[controllers]
-            folder = CGROUPS / top / group.lstrip("/")
-            for within in (folder, *folder.parents):  # a container sees its own group as the top
-                with suppress(OSError, ValueError, KeyError):  # none there, or no limit: max
-                    facts = dict(fact.split() for fact in (within / "memory.stat").read_text().splitlines())
-                    left = int((within / limit).read_text()) - int((within / usage).read_text())
-                    yield max(0, left + int(facts[droppable]))
+        if controllers not in GROUP_FILES:
+            continue
+        top, limit, usage, droppable = GROUP_FILES[controllers]
+        folder = CGROUPS / top / group.lstrip("/")
+        for within in (folder, *folder.parents):  # a container sees its own group as the top
+            with suppress(OSError, ValueError, KeyError):  # none there, or no limit: max
+                facts = dict(fact.split() for fact in (within / "memory.stat").read_text().splitlines())
+                left = int((within / limit).read_text()) - int((within / usage).read_text())
+                yield max(0, left + int(facts[droppable]))
 
 
 def host_facts() -> Record:

@@ -54,6 +54,12 @@ static void describe(const char* address, char* text, size_t room)
                   *name ? " of " : "", bytes);
 }
 
+static Site site_of(const char* path, int line)
+{
+    const char* const folder = std::strrchr(path, '/');
+    return {folder ? folder + 1 : path, line};
+}
+
 // AddressSanitizer of g++ knows the lines of what was loaded when it first looked; elsewhere it says "<null> 0".
 [[noreturn]] static void report(const char* verb, const void* address, size_t bytes, const char* return_address)
 {
@@ -63,8 +69,7 @@ static void describe(const char* address, char* text, size_t room)
     std::snprintf(text, sizeof text, "AddressSanitizer: %s %zu bytes, %s", verb, bytes, place);
     char* const line = std::strrchr(where, ' ');  // there always is one
     *line = 0;
-    const char* const folder = std::strrchr(where, '/');
-    fail(text, {folder ? folder + 1 : where, std::atoi(line + 1)});
+    fail(text, site_of(where, std::atoi(line + 1)));
 }
 
 }  // namespace host_cuda
@@ -102,8 +107,7 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const Access* access, std::uintp
     const unsigned alignment = 1u << access->log_alignment;
     std::snprintf(text, sizeof text, "misaligned: %s needs a multiple of %u bytes, the address is %u beyond one",
                   access->type->name, alignment, unsigned(address % alignment));
-    const char* const folder = std::strrchr(access->file, '/');
-    host_cuda::fail(text, {folder ? folder + 1 : access->file, int(access->line)});
+    host_cuda::fail(text, host_cuda::site_of(access->file, int(access->line)));
 }
 
 HOST_CUDA_REPORTS("reads", load)
