@@ -140,13 +140,16 @@ class Product(Stage):
         return reference(self._layer, self._as_taken(x), parameters.w, parameters.bias)
 
     def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
-        """See Stage: the class's bound, in units of the norms of patch and filter."""
+        """See Stage: the class's, in units of the norms of patch and filter for the sum, of the output for its rounding.
+
+        In fp16 the rounding is most of the class's factor, and norms are many times an output.
+        """
         assert parameters
-        bound = PRECISIONS[precision].bound(self.shape.K, kind)
+        bound, rounding = PRECISIONS[precision].bound(self.shape.K, kind), PRECISIONS[precision].u_store
         patches = patch_norms(self._layer, self._as_taken(x), bound.reach)
         norms = patches if patches.ndim == due.ndim else patches[:, None]
-        allowed: Values = bound.factor * filter_norms(parameters.w, parameters.bias)[:, None, None] * norms
-        return allowed + bound.absolute
+        of_sum: Values = (bound.factor - rounding) * filter_norms(parameters.w, parameters.bias)[:, None, None] * norms
+        return of_sum + rounding * (np.abs(due) + of_sum) + bound.absolute
 
     def gain(self, parameters: Parameters | None, kind: str, y: Values) -> float:
         """See Stage."""

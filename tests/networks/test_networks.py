@@ -135,6 +135,19 @@ def test_a_wrong_stage_is_named_and_the_others_are_not(host, number):
     assert not whole.passes
 
 
+def test_a_linear_layer_without_its_bias_breaks_the_bound_of_fp16():
+    largest = next(stage for stage in NETWORKS["alexnet-torchvision"].weighted if stage.planes)  # K = 9216
+    stage = replace(largest, shape=replace(largest.shape, M=64))
+    network = Network("one", (stage,), "for tests")
+    (parameters,) = stored_as(generated(network), "fp16")
+    bare = replace(parameters, bias=np.zeros_like(parameters.bias))
+    x = (4 * np.maximum(images(network, 0, 2), 0)).astype(np.float16)  # about as large as the outputs of pool5
+    due, without = stage.reference(x, parameters), stage.reference(x, bare)
+    allowed = stage.bound(x, due, parameters, "fp16", USUAL)
+    assert (np.abs(due.astype(np.float16) - due) <= allowed).all()
+    assert (np.abs(without.astype(np.float16) - due) > allowed).any()
+
+
 def test_a_batch_in_pieces_has_the_scores_of_the_whole(host):
     runner = NetworkRunner(host, NetworkSettings(0.0))
     whole = planned(host, "fp32", 3)
