@@ -286,10 +286,13 @@ def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], name: str, axes: 
 
 
 def _device_of(address: int) -> int:
-    """The GPU that memory belongs to; 0 where the driver does not say."""
+    """The GPU that memory belongs to; 0 where the driver does not say, or is missing."""
     driver = import_bindings()
     if driver is None or not address:
         return 0
     kind = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    result, number = driver.cuPointerGetAttribute(kind, address)
+    try:
+        result, number = driver.cuPointerGetAttribute(kind, address)
+    except RuntimeError:  # cuda-bindings' without libcuda
+        return 0
     return int(number) if int(result) == 0 else 0

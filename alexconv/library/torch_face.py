@@ -121,7 +121,7 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
     """
 
     precision: str
-    _fixed: tuple[Any, dict[str | None, Conv2d]] | None = None
+    _fixed: tuple[Any, dict[str | None, Conv2d], list[torch.Tensor]] | None = None
 
     def forward(
         self,
@@ -158,9 +158,11 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
 
     def _layer(self, activation: str | None, scale: torch.Tensor | None) -> Conv2d:
         """The convolution with an activation, and its filters as they are now."""
-        versions = version(self.weight), version(self.bias), version(scale)
+        tensors = self.weight, self.bias, scale
+        versions = tuple(map(version, tensors))
         if self._fixed is None or self._fixed[0] != versions:
-            self._fixed = versions, {}
+            # The memory is kept, so that no other tensor gets its address.
+            self._fixed = versions, {}, [tensor.detach() for tensor in tensors if tensor is not None]
         layers = self._fixed[1]
         if activation not in layers:
             factors = 1 if scale is None else scale.detach().flatten()

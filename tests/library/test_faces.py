@@ -225,6 +225,20 @@ def test_the_operator_of_torch_is_traced_and_has_gradients(torch):
         )
 
 
+def test_a_linear_layer_has_its_weights_of_now_whatever_their_address(torch):
+    from alexconv.library.torch_face import PatchedLinear
+
+    layer = PatchedLinear.of(torch.nn.Linear(512, 512), "fp32")
+    for _ in range(50):
+        with torch.no_grad():
+            layer.weight.add_(0.123)
+        layer._layer(None, None)
+        layer.half()
+        layer.float()  # rounded values, often where the others were
+        filters, _ = layer._layer(None, None).filters.arrays
+        assert torch.equal(torch.as_tensor(filters)[:, :, 0, 0], layer.weight)
+
+
 def test_a_patched_model_says_what_it_left(torch):
     nn = torch.nn
     shared = nn.Conv2d(6, 6, 1)

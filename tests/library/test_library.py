@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from alexconv.errors import OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.rung import TF32_OPERANDS
 from alexconv.library import __main__ as warm
-from alexconv.library import on_host
+from alexconv.library import arrays, on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.calls import call_of, dtype_of, memory_of, overlaps
 from alexconv.library.terms import Terms
@@ -359,6 +360,16 @@ def test_the_cuda_array_interface_is_read():
     assert not view(OnDevice(data=(4096, True)), "out").descriptor.writable
     assert not view(OnDevice(data=(4104, False)), "x").descriptor.aligned
     assert view(OnDevice(strides=(504, 4, 72, 12)), "x").descriptor.lies("nhwc")
+
+
+def test_the_cuda_array_interface_is_read_where_bindings_lack_a_driver(monkeypatch):
+    def cuPointerGetAttribute(kind, address):
+        raise RuntimeError("libcuda.so.1 is missing")
+
+    attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL=9)
+    bindings = SimpleNamespace(CUpointer_attribute=attribute, cuPointerGetAttribute=cuPointerGetAttribute)
+    monkeypatch.setattr(arrays, "import_bindings", lambda: bindings)
+    assert view(OnDevice(), "x").descriptor.device == 0
 
 
 def test_dlpack_is_read():
