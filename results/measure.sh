@@ -9,15 +9,16 @@
 #   part-4   4 files, 7 min  the frontier with cuDNN
 #   part-5   8 files, 10 min the LeNet-style studies
 #   part-6   7 files, 5 min  gradients and cuDNN's
-#   part-7   5 files, 8 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls, builds for every shape
-#   part-8   2 files, 8 min  the same in fp16; layers of networks
+#   part-7   5 files, 9 min  Conv2d in graphs and torch's cuDNN in fp32 and tf32; calls, builds for every shape
+#   part-8   2 files, 9 min  the same in fp16; layers of networks
 #   part-9   1 file,  7 min  whole networks: torchvision's AlexNet
-#   part-10  2 files, 6 min  the other AlexNets
+#   part-10  1 file,  6 min  the other AlexNets
 #   part-11  1 file,  8 min  torch.compile's
 #   part-12  4 files, 10 min grouped layers, layers bound by memory
 #   part-13  4 files, 7 min  a public board; searches of cuDNN's engines and knobs, cuBLASLt and Triton
 #   part-14  4 files, 10 min patched networks; choices for random layers; kernels on a time axis
 #   part-15  6 files, 8 min  training steps, networks that train
+#   part-16  1 file,  6 min  all networks with every stage checked, not timed
 #
 # All of them are the default.  The minutes are of nine H200s whose hosts had 16 cores for each card
 # (results/README.md); on another host four of the first six took two thirds as long.
@@ -54,9 +55,10 @@ declare -A parts=(
     [part-13]="board peers"
     [part-14]="patched choices timelines"
     [part-15]="training"
+    [part-16]="whole_checks"
     [short]="short_ladder short_frontier short_library"
 )
-default=$(echo part-{1..15})
+default=$(echo part-{1..16})
 others="references counters lenet_counters hard accuracy ${parts[short]} again bits split_k cluster host tune_10000"
 others+=" patched_more sanitizers frontier_sanitizers more_sanitizers"
 status=0
@@ -304,12 +306,15 @@ whole_torchvision() {  # schedules of torchvision's AlexNet, and torch's and cuD
     network fp32,tf32 dependent,pooled,terms 1,32,128,1024 alexnet-torchvision "$torch_networks"
 }
 
-whole_others() {  # AlexNet of 2012, with every stage checked, too, and the AlexNet study's
+whole_others() {  # AlexNet of 2012 and the AlexNet study's
     local both=alexnet-2012,alexnet-one-tower
     network fp16 dependent 1,32,128 "$both" "$torch_networks"
     network fp32,tf32 dependent,pooled,terms 1,32,128 "$both" "$torch_networks"
     network fp16 epilogue 1,32,128 alexnet-2012
-    stage "$name-networks-whole-checks" --network alexnet-2012 --precision fp32,tf32,fp16 --N 1,32 --verify-only
+}
+
+whole_checks() {  # all networks with every stage checked, not timed
+    stage "$name-networks-whole-checks" --network all --precision fp32,tf32,fp16 --schedule all --N 1,32 --verify-only
 }
 
 whole_compiled() {  # torch.compile, which tunes for minutes
@@ -344,9 +349,9 @@ memory_bound() {  # depthwise layers, first and last layers; the card's copy rat
 }
 
 choices() {  # what conv2d chooses for random layers, beside the likeliest rungs and beside cuDNN; seeds not yet used
-    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 9 --seconds 105 --out
+    whole "choices/$name" "choices: not finished" "$here/scripts/measure/choices.py" --layers 300 --seed 10 --seconds 105 --out
     whole "outside/$name" "choices and cuDNN: not finished" "$here/scripts/measure/choices.py" --cudnn --layers 90 \
-        --seed 26 --seconds 60 --out
+        --seed 27 --seconds 60 --out
 }
 
 dynamic() {  # builds for every shape beside builds for one, and first calls
@@ -489,7 +494,7 @@ networks_of_library=alexnet,resnet50,vgg16,convnet-benchmarks
 
 library_layers() {  # library_layers PRECISION: Conv2d in graphs and torch's cuDNN
     whole "library/$name-$1" "library $1: not finished" "$here/scripts/measure/library_bench.py" --parts layers \
-        --workload "$networks_of_library" --N 1,32,128 --precision "$1" --seconds 190 --out
+        --workload "$networks_of_library" --N 1,32,128 --precision "$1" --seconds 240 --out
 }
 
 library_fp32() { library_layers fp32; }

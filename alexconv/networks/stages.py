@@ -140,7 +140,7 @@ class Product(Stage):
         return reference(self._layer, self._as_taken(x), parameters.w, parameters.bias)
 
     def bound(self, x: Values, due: Values, parameters: Parameters | None, precision: str, kind: str) -> Values:
-        """See Stage: the class's, in units of the norms of patch and filter for the sum, of the output for its rounding.
+        """See Stage: the class's, in units of the norms of patch and filter for the sum, of the output for rounding.
 
         In fp16 the rounding is most of the class's factor, and norms are many times an output.
         """
