@@ -155,6 +155,10 @@ def test_a_batch_in_pieces_has_the_scores_of_the_whole(host):
     assert [last - first for first, last in cut.pieces] == [2, 1]
     point = NetworkPoint(small(), 3, "fp32", SCHEDULES["dependent"])
     assert runner.record(point)["status"] == "ok"
+    images_of_another = whole.sizes(3)["images"]
+    for more, has_room in ((images_of_another, True), (images_of_another - 1, False)):
+        assert planned(host, "fp32", 3, budget=whole.device_bytes(3) + more).takes_next_batch == has_room
+    assert not cut.takes_next_batch
     with pytest.raises(DoesNotFit, match=r"small needs .* MiB of device memory for one image"):
         planned(host, "fp32", budget=1000)
 
