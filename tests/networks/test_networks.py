@@ -169,9 +169,15 @@ def test_a_network_is_loaded_with_a_state_dict(host):
     state = {f"{place}.weight": values for place, values in enumerate(filters)}
     loaded, x = networks.load("lenet-86-k7", state, backend="host"), images(network, 0, 2)
     plan = plan_network(host, NetworkPoint(network, 2, "fp32", SCHEDULES["dependent"]), generated(network))
-    np.testing.assert_allclose(loaded(x), exact_scores(plan, x), atol=1e-5)
+    due = exact_scores(plan, x)
+    np.testing.assert_allclose(loaded(x), due, atol=1e-5)
+    for values in filters:
+        values *= 2  # as training does: the next batch size is planned with the weights that were loaded
+    np.testing.assert_allclose(loaded(x[:1]), due[:1], atol=1e-5)
     with pytest.raises(ValueError, match=r"lenet-86-k7 takes images of 1 x 86 x 86, \[N\]\[C\]\[H\]\[W\], not"):
         loaded(x[:, :, 1:])
+    with pytest.raises(ValueError, match=r"1.weight has shape \(16, 7, 7, 4\): it does not fit conv2's"):
+        from_state_dict(network, {**state, "1.weight": np.moveaxis(state["1.weight"], 1, -1)})
     state["0.weight"] = state["0.weight"][1:]
     with pytest.raises(ValueError, match=r"0.weight has shape \(3, 1, 7, 7\): it does not fit conv1's"):
         from_state_dict(network, state)
