@@ -234,6 +234,12 @@ def test_resume_keeps_a_failed_network(ends, tmp_path, capsys, monkeypatch):
     assert out.read_text().count('"type":"network"') == 1
 
 
+def test_a_network_that_is_named_twice_is_one_point(capsys):
+    twice = ["--rungs", "auto,auto", "--precision", "fp32,fp32", "--N", "1,1"]
+    assert main(["--network", "lenet-86-k7,lenet-86-k7", *twice, "--backend", "host", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("lenet-86-k7") == 1
+
+
 def test_a_batch_beyond_host_memory_is_skipped(host):
     runner = NetworkRunner(host, NetworkSettings(0.0))
     record = runner.record(NetworkPoint(small(), 10**11, "fp32", SCHEDULES["dependent"]))
@@ -313,6 +319,14 @@ def test_a_record_is_stale_once_a_rung_is_launched_otherwise(host, monkeypatch):
         monkeypatch.setattr(runner, "bounds", lambda point, of_point=of_point: of_point)
         keys.add(runner.key(point))
     assert len(keys) == 2
+
+
+def test_a_record_is_not_stale_by_what_it_does_not_depend_on(host):
+    point = NetworkPoint(small(), 1, "fp32", SCHEDULES["dependent"])
+    settings = [NetworkSettings(0.3), NetworkSettings(0.5), NetworkSettings(0.3, stages=True)]
+    assert len({NetworkRunner(host, each).key(point) for each in settings}) == 1
+    timed = [NetworkRunner(LikeAGpu(), each).key(point) for each in settings]
+    assert timed[0] == timed[1] != timed[2], "times of the stages are missing"
 
 
 def test_contenders_are_timed_over_pieces_of_their_own(monkeypatch):
