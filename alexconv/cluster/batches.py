@@ -125,12 +125,17 @@ class ClusterBatches:
     def run(self, point: Point, count: int) -> tuple[list[Record], bool]:
         """The shards' records in order, and whether they were timed at the same time.  Raises ClusterLost."""
         for _ in range(TRIES):
-            together = count <= self.pool.slots()
+            workers = self.pool.at_once()
+            together = count <= len(workers)
+            # The shards of a meeting wait for each other: each has a worker, and is lost with it.
+            addresses = [worker.address for worker in workers[:count]] if together else [""] * count
             meeting = Meeting(self.pool, uuid4().hex if together and count > 1 else "", count)
             parts: dict[int, Record] = {}
             ended: list[str] = []
             hear = partial(self._hear, meeting, parts)
-            self.pool.run([self._task(point, count, number, meeting, ended) for number in range(count)], hear)
+            self.pool.run(
+                [self._task(point, number, meeting, ended, address) for number, address in enumerate(addresses)], hear
+            )
             if not ended:
                 return [parts[number] for number in range(count)], together
         raise ClusterLost(f"{point.label()} in {count} shards: workers ended {TRIES} times: {', '.join(ended)}")
@@ -144,8 +149,8 @@ class ClusterBatches:
             number, record = content
             parts[number] = record
 
-    def _task(self, point: Point, count: int, number: int, meeting: Meeting, ended: list[str]) -> Task:
-        """One shard for any free worker; ``ended`` gets the name of a worker that ends during it."""
+    def _task(self, point: Point, number: int, meeting: Meeting, ended: list[str], address: str) -> Task:
+        """One shard for a worker, or for any free one; ``ended`` gets the name of a worker that ends before its end."""
 
         def done(worker: Worker, result: object) -> Sequence[Task]:
             meeting.leave(number)
@@ -156,5 +161,6 @@ class ClusterBatches:
             meeting.leave(number)
             return ()
 
-        arguments = (self.pool.request, point, count, number, self.block_bytes, meeting.name)
-        return Task(f"shard {number + 1} of {count}", remote_shard, arguments, done=done, lost=lost)
+        arguments = (self.pool.request, point, meeting.count, number, self.block_bytes, meeting.name)
+        label = f"shard {number + 1} of {meeting.count}"
+        return Task(label, remote_shard, arguments, done=done, lost=lost, address=address)

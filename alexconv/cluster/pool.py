@@ -152,16 +152,16 @@ class Pool:
         """A worker of the most common kind."""
         return self.of_kind(self.kinds()[0])[0]
 
-    def slots(self) -> int:
-        """The number of tasks that can run at a time."""
+    def at_once(self) -> list[Worker]:
+        """Workers that can each run a task at the same time, as many as there are."""
         taken: set[str] = set()
-        count = 0
+        workers = []
         for worker in self.workers.values():
             tokens = worker.tokens(exclusive=self.exclusive)
             if taken.isdisjoint(tokens):
                 taken |= tokens
-                count += 1
-        return count
+                workers.append(worker)
+        return workers
 
     def one_of_each(self, part: Callable[[Worker], str]) -> list[Worker]:
         """A worker for each value of ``part``, such as each host or cache."""

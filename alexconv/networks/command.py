@@ -63,7 +63,7 @@ def points_of(options: argparse.Namespace, ladder: Ladder, executor: Executor) -
                 points += [NetworkPoint(network, N, precision, SCHEDULES["graph"], peer) for peer in peers]
     if not points:
         raise UsageError("no network is left: no rung of --rungs has a class of --precision")
-    return points
+    return list(dict.fromkeys(points))
 
 
 def peers_of(text: str | None, executor: Executor) -> Sequence[str]:

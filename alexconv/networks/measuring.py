@@ -92,13 +92,15 @@ class NetworkRunner:
 
     def key(self, point: NetworkPoint) -> str:
         """Digest of all that the point's record depends on."""
-        settings = asdict(self.settings), self.executor.sustained
+        own = self.settings
+        timed = own.timed and self.executor.measures
+        settings = [own.seed, own.memory_budget, own.timed, own.stages and timed, self.executor.sustained]
         kernels = [
             [bound.rung.name, self.executor.key(bound), bound.launch_facts(point.N)] for bound in self.bounds(point)
         ]
         libraries = environment.packages() if point.rungs in NETWORK_PEERS else {}
         code = code_of(type(self), TorchNetwork, *OPENERS.values())
-        return digest([point.axes(), *settings, self.executor.header(), kernels, libraries, code])
+        return digest([point.axes(), settings, self.executor.header(), kernels, libraries, code])
 
     def bounds(self, point: NetworkPoint) -> list[BoundRung]:
         """The rungs to compile for a point; none for a peer, and for a point that cannot run here."""

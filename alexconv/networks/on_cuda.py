@@ -158,7 +158,8 @@ class CudaNetwork:
         ``kernel`` is the whole between two events, hot, ``kernel_cold`` likewise; ``latency`` from an idle device to
         the scores in its memory by the host's clock; ``h2d`` and ``d2h`` are the copies, ``total`` is from host arrays,
         page-locked, to host arrays, ``overlapped`` the same for each of several batches, copied while others are
-        computed.  Raises Untrusted where the timed launches do not compute what they did before.
+        computed, where the budget has room for the images of two.  Raises Untrusted where the timed launches do not
+        compute what they did before.
         """
         plan = self.plan
         due = self.scores(images[: plan.images_per_piece])
@@ -176,7 +177,7 @@ class CudaNetwork:
             elif stages:
                 facts["stage_samples"] = self._stage_samples()
             samples |= self._transfers(images, pieces, due, seconds)
-            if plan.point.schedule.graph and len(pieces) == 1:
+            if plan.point.schedule.graph and plan.takes_next_batch:
                 samples |= self._overlapped(images, due, seconds)
             self._check_guards()
         return samples, facts

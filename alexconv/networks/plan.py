@@ -131,6 +131,12 @@ class NetworkPlan:
         step, N = self.images_per_piece, self.point.N
         return [(first, min(first + step, N)) for first in range(0, N, step)]
 
+    @property
+    def takes_next_batch(self) -> bool:
+        """Whether the batch is one piece, and the images of another fit beside it while it is computed."""
+        needed = self.device_bytes(self.point.N) + self.sizes(self.point.N)[IMAGES]
+        return self.images_per_piece == self.point.N and needed <= self.budget
+
     def sizes(self, images: int) -> dict[str, int]:
         """Bytes of every array for a piece of so many images."""
         sizes: dict[str, int] = {}

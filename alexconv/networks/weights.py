@@ -70,10 +70,9 @@ def from_state_dict(network: Network, state: Mapping[str, Any]) -> Weights:
 
     def taken(stage: str, sizes: tuple[int, ...]) -> Values:
         name, values = next(remaining)
-        flat = values.reshape(values.shape[0], -1) if values.ndim > 1 else values
-        if flat.shape != (sizes if len(sizes) == 1 else (sizes[0], int(np.prod(sizes[1:])))):
+        if (*values.shape, *[1] * (len(sizes) - values.ndim)) != sizes:  # a linear layer's are torch's [M][K]
             raise ValueError(f"{name} has shape {values.shape}: it does not fit {stage}'s {sizes}")
-        return np.ascontiguousarray(values, np.float32).reshape(sizes)
+        return np.array(values, np.float32, order="C").reshape(sizes)  # a copy: training would change the caller's
 
     weights: list[Parameters | None] = []
     for stage in network.stages:

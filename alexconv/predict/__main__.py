@@ -39,7 +39,7 @@ from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.points import ConstantSource, Point, parse_constants
 from alexconv.predict import accuracy, gpu
 from alexconv.predict.page import of_type
-from alexconv.predict.predictions import NETWORK_TYPE, TYPE, KernelCache, key_of, predict_points, recorded
+from alexconv.predict.predictions import NETWORK_TYPE, TYPE, KernelCache, key_of, latest, now, predict_points, recorded
 from alexconv.predict.tables import show_lines, show_machine_code, show_predictions
 from alexconv.records import environment
 from alexconv.records.store import RecordFile, Records, read
@@ -96,12 +96,13 @@ def predict_whole(options: argparse.Namespace, ladder: Ladder, chosen: gpu.Gpu, 
     """Predicts whole networks; returns the exit status, 1 where one has a stage without a prediction."""
     console, executor = display.console(), Described(chosen)
     points, file = predicted_points(options, ladder, executor), RecordFile(options.out)
-    known = [record.get("code", "") for record in of_type(file.previous, NETWORK_TYPE) if options.resume]
+    earlier = latest(of_type(file.previous, NETWORK_TYPE), "axes") if options.resume else []
+    known = [record.get("code", "") for record in earlier]
     facts = {"gpu": chosen.key, "name": chosen.name}
     headers = environment.write_headers(file, facts, command, method="predicted")
     statuses = []
     for record in predict_networks(points, chosen, executor, ladder, KernelCache(), known):
-        file.header(NETWORK_TYPE, {**record, **headers})
+        file.header(NETWORK_TYPE, {**record, **now(), **headers})
         show_network(console, record, chosen)
         statuses.append(record["status"])
     console.print(f"{plural(len(statuses), 'network')} predicted; records: {options.out}", soft_wrap=True)
@@ -125,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"{' and '.join(sorted(others))} was measured, {chosen.name} is predicted", soft_wrap=True)
     points = chosen_points(options, ladder, chosen.device, measured)
     file = RecordFile(options.out)
-    earlier = of_type(file.previous, TYPE) if measured or options.resume else []
+    earlier = latest(of_type(file.previous, TYPE), "point") if measured or options.resume else []
     keys = {key_of(point, chosen): point for point in points}
     known = {record["code"]: record for record in earlier if record.get("code") in keys}
     wanted = [point for key, point in keys.items() if key not in known]

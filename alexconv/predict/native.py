@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.toolchain import compiler_version, find_cxx, first_error
-from alexconv.errors import CompileError
+from alexconv.errors import MachineFault
 from alexconv.kernels.rung import BoundingBox, Dims
 from alexconv.machine import cpu_features
 from alexconv.paths import cache_dir
@@ -330,7 +330,7 @@ def simulate(
     if _library().simulate(ctypes.byref(setup), ctypes.byref(result)):
         raise UnknownInstruction(result.message.decode(errors="replace"))
     if result.piece_count > len(pieces):
-        pieces = pieces[:0]
+        raise UnknownInstruction(f"a block touches more than {len(pieces)} separate runs of bytes")
     return Outcome(
         dict(zip(COUNTERS, result.counters, strict=True)),
         finished[: result.ended],
@@ -360,7 +360,7 @@ def simulator_texts() -> tuple[str, ...]:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The compiled simulator; raises MissingTool and CompileError."""
+    """The compiled simulator; raises MissingTool and MachineFault: no kernel is at fault."""
     cxx = find_cxx()
     source = _enumerations() + "".join(f'#include "{_FOLDER / name}"\n' for name in ("simulator.cpp",))
     texts = [source, *simulator_texts()]
@@ -370,7 +370,7 @@ def _library() -> ctypes.CDLL:
         command = [cxx, *_FLAGS, "-I", str(_FOLDER), "-x", "c++", "-", "-o", str(target)]
         done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise CompileError(f"the simulator: {first_error(done.stderr)}")
+            raise MachineFault(f"the simulator of predictions does not compile: {first_error(done.stderr)}")
 
     path = cache_dir("simulator") / f"simulator-{key}.so"
     compiled(path, build)

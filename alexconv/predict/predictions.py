@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -190,10 +191,24 @@ def predict_points(
 
 
 def recorded(predictions: Iterable[PointPrediction], file: RecordWriter, headers: Record) -> Iterator[PointPrediction]:
-    """The predictions, each recorded before the next one is made."""
+    """The predictions, each recorded before the next one is made, unless it is the file's last one of its point."""
+    earlier = latest((record for record in file.previous.headers.values() if record["type"] == TYPE), "point")
+    known = {record.get("code") for record in earlier}
     for prediction in predictions:
-        file.header(TYPE, {**prediction.record(), **headers})
+        record = prediction.record()
+        if record["code"] not in known:
+            file.header(TYPE, {**record, **now(), **headers})
         yield prediction
+
+
+def now() -> Record:
+    """When a record is written: without it an earlier record with the same content would stand for it, and not last."""
+    return {"ended": datetime.now(UTC).isoformat()}
+
+
+def latest(records: Iterable[Record], what: str) -> list[Record]:
+    """The last record of each point or network, ``what``, on each GPU."""
+    return list({digest([record.get("gpu"), record[what]]): record for record in records}.values())
 
 
 class KernelCache:

@@ -18,8 +18,10 @@ from clusters import HOST, POINTS, STUDY, headers, names, points_of
 
 from alexconv import run
 from alexconv.cluster import reference
+from alexconv.cluster.batches import ClusterBatches
 from alexconv.cluster.connection import ClusterLost, client_of
 from alexconv.cluster.pool import MOST_ENDS, Pool, Worker, difference, kind_facts
+from alexconv.cluster.sending import ARRIVED, POINT
 from alexconv.cluster.study import Measuring, Study
 from alexconv.cluster.worker import Request
 from alexconv.cpu_reference.cache import LayerData
@@ -139,6 +141,59 @@ def test_a_card_whose_workers_end_in_their_calibration_is_left_out():
     assert measuring._welcome(workers[-1]) == []
     line = f"gpu-0 on here is left out: {MOST_ENDS} workers of its card ended in their calibration"
     assert lines == [(workers[-1].address, line)]
+
+
+class Call:
+    """A call on a worker, which ends when ``end`` is called."""
+
+    status = "pending"
+
+    def add_done_callback(self, told):
+        self.told = told
+        if self.status == "finished":
+            told(self)
+
+    def end(self):
+        if self.status == "pending":
+            self.status = "finished"
+            if told := getattr(self, "told", None):
+                told(self)
+
+    def result(self, timeout):
+        return None
+
+
+class OneIsLeft:
+    """A client with two workers, of which one has just ended.  A shard with a meeting ends when all are there."""
+
+    status, looks = "running", 0
+
+    def nthreads(self):
+        self.looks += 1
+        if self.looks > 4:
+            raise OSError("the shard still waits for the other")
+        return {"tcp://0": 1}
+
+    def submit(self, call, request, point, count, number, block_bytes, meeting, *, workers, **options):
+        self.call, address = Call(), workers[0]
+        for kind, content in ((ARRIVED, (number, "0-kernels")), (POINT, (number, {"shard": number}))):
+            message = {"worker": address, "kind": kind, "content": json.dumps(content)}
+            self.pool._inbox.put(("message", message))
+        if not meeting:
+            self.call.end()
+        return self.call
+
+
+def test_no_shard_waits_for_one_whose_worker_ended_before_it_began(monkeypatch):
+    client = OneIsLeft()
+    monkeypatch.setattr("distributed.Event", lambda name, client: SimpleNamespace(set=client.call.end))
+    client.pool = pool = Pool(client, Request("topic", "command"), lambda line: None)
+    for number in range(2):
+        worker = Worker(f"tcp://{number}", {**FACTS, "uuid": f"GPU-{number}"})
+        pool.workers[worker.address] = pool.ever[worker.address] = worker
+    point = SimpleNamespace(label=lambda: "a batch")
+    parts, together = ClusterBatches(pool, None, 0).run(point, 2)
+    assert (parts, together) == ([{"shard": 0}, {"shard": 1}], False)
 
 
 def test_a_reference_that_ends_every_worker_is_given_up():

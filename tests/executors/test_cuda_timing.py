@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from alexconv.executors.cuda import timing
+from alexconv.executors.cuda.buffers import Pipeline
 from alexconv.executors.cuda.timing import (
     FLUSHED_PIECES,
     HOST_READINGS,
@@ -16,6 +17,7 @@ from alexconv.executors.cuda.timing import (
     under_load,
     without_waits,
 )
+from alexconv.records.faults import timeline as well_formed
 
 TICK = 0.01
 
@@ -168,3 +170,48 @@ def test_runs_warm_up_the_device_before_its_clock_is_read(warm, runs):
     facts = under_load(gpu, [lambda: done.append("run")], {"kernel": [WARM_MS / 4]}, **warm)
     assert facts == {"clock_mhz": 1500.0}
     assert done == [*["run"] * runs, "clock"]
+
+
+class Stream:
+    """A stream whose events are as late as its own work takes; it starts where its batch's filters are copied."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def wait_for_event(self, event):
+        self.now = max(self.now, event.at)
+
+    def synchronize(self):
+        pass
+
+
+class Streamed:
+    """A batch in pieces whose filters take a time to copy and prepare."""
+
+    def __init__(self, ms_of_filters, pieces):
+        self.roles, self.x, self.w = SimpleNamespace(x="x", w="w", y="y"), "images", None
+        self.plan = SimpleNamespace(pieces=[(number, number + 1) for number in range(pieces)])
+        self.program, self.ms_of_filters = SimpleNamespace(enqueue=self.enqueue), ms_of_filters
+
+    def set_of(self, lane):
+        return dict.fromkeys("xwy", lane)
+
+    def prepare(self, pointers, stream, *, fill):
+        stream.now += self.ms_of_filters
+
+    def enqueue(self, images, pointers, stream):
+        stream.now += 1.0
+
+    def of_piece(self, piece):
+        return None
+
+
+def test_a_timeline_begins_with_the_first_operation_of_any_batch():
+    driver = SimpleNamespace(Stream=Stream, memcpy_htod_async=lambda *_: None, memcpy_dtoh_async=lambda *_: None)
+    gpu = SimpleNamespace(driver=driver, mark=lambda stream: Event(stream.now))
+    slow, fast = Streamed(5.0, pieces=2), Streamed(0.5, pieces=1)
+    pipeline = Pipeline(gpu, [slow, fast], [(0, 0), (1, 0), (0, 1)], streams=3)
+    pipeline.run()
+    starts = [event["start"] for event in pipeline.timeline() if event["what"] == "h2d"]
+    assert starts == [4.5, 0.0, 4.5]
+    assert well_formed(pipeline.timeline())

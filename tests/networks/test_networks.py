@@ -155,6 +155,10 @@ def test_a_batch_in_pieces_has_the_scores_of_the_whole(host):
     assert [last - first for first, last in cut.pieces] == [2, 1]
     point = NetworkPoint(small(), 3, "fp32", SCHEDULES["dependent"])
     assert runner.record(point)["status"] == "ok"
+    images_of_another = whole.sizes(3)["images"]
+    for more, has_room in ((images_of_another, True), (images_of_another - 1, False)):
+        assert planned(host, "fp32", 3, budget=whole.device_bytes(3) + more).takes_next_batch == has_room
+    assert not cut.takes_next_batch
     with pytest.raises(DoesNotFit, match=r"small needs .* MiB of device memory for one image"):
         planned(host, "fp32", budget=1000)
 
@@ -165,9 +169,15 @@ def test_a_network_is_loaded_with_a_state_dict(host):
     state = {f"{place}.weight": values for place, values in enumerate(filters)}
     loaded, x = networks.load("lenet-86-k7", state, backend="host"), images(network, 0, 2)
     plan = plan_network(host, NetworkPoint(network, 2, "fp32", SCHEDULES["dependent"]), generated(network))
-    np.testing.assert_allclose(loaded(x), exact_scores(plan, x), atol=1e-5)
+    due = exact_scores(plan, x)
+    np.testing.assert_allclose(loaded(x), due, atol=1e-5)
+    for values in filters:
+        values *= 2  # as training does: the next batch size is planned with the weights that were loaded
+    np.testing.assert_allclose(loaded(x[:1]), due[:1], atol=1e-5)
     with pytest.raises(ValueError, match=r"lenet-86-k7 takes images of 1 x 86 x 86, \[N\]\[C\]\[H\]\[W\], not"):
         loaded(x[:, :, 1:])
+    with pytest.raises(ValueError, match=r"1.weight has shape \(16, 7, 7, 4\): it does not fit conv2's"):
+        from_state_dict(network, {**state, "1.weight": np.moveaxis(state["1.weight"], 1, -1)})
     state["0.weight"] = state["0.weight"][1:]
     with pytest.raises(ValueError, match=r"0.weight has shape \(3, 1, 7, 7\): it does not fit conv1's"):
         from_state_dict(network, state)
@@ -222,6 +232,12 @@ def test_resume_keeps_a_failed_network(ends, tmp_path, capsys, monkeypatch):
     assert f"1 of 1 points are already in {out}" in " ".join((shown := capsys.readouterr().out).split())
     assert ("made up" if ends else "timeout") in shown
     assert out.read_text().count('"type":"network"') == 1
+
+
+def test_a_network_that_is_named_twice_is_one_point(capsys):
+    twice = ["--rungs", "auto,auto", "--precision", "fp32,fp32", "--N", "1,1"]
+    assert main(["--network", "lenet-86-k7,lenet-86-k7", *twice, "--backend", "host", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("lenet-86-k7") == 1
 
 
 def test_a_batch_beyond_host_memory_is_skipped(host):
@@ -303,6 +319,14 @@ def test_a_record_is_stale_once_a_rung_is_launched_otherwise(host, monkeypatch):
         monkeypatch.setattr(runner, "bounds", lambda point, of_point=of_point: of_point)
         keys.add(runner.key(point))
     assert len(keys) == 2
+
+
+def test_a_record_is_not_stale_by_what_it_does_not_depend_on(host):
+    point = NetworkPoint(small(), 1, "fp32", SCHEDULES["dependent"])
+    settings = [NetworkSettings(0.3), NetworkSettings(0.5), NetworkSettings(0.3, stages=True)]
+    assert len({NetworkRunner(host, each).key(point) for each in settings}) == 1
+    timed = [NetworkRunner(LikeAGpu(), each).key(point) for each in settings]
+    assert timed[0] == timed[1] != timed[2], "times of the stages are missing"
 
 
 def test_contenders_are_timed_over_pieces_of_their_own(monkeypatch):

@@ -16,6 +16,7 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.planning.points import Point
 from alexconv.predict import __main__ as predict
 from alexconv.predict import gpu, model
+from alexconv.predict.accuracy import predictions_in
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.predictions import TYPE, KernelCache, predict_points
 from alexconv.records.store import read
@@ -146,6 +147,12 @@ def test_only_predictions_of_the_same_gpu_and_code_are_kept(tmp_path, capsys, mo
     monkeypatch.setattr("alexconv.compiling.nvcc.nvcc_version", lambda: "14")
     assert predicted(*known) == "1 point predicted"
 
+    (of_14,) = predictions_in(read([tmp_path / "p.jsonl"])).values()
+    monkeypatch.setattr("alexconv.compiling.nvcc.nvcc_version", lambda: "13")
+    assert [predicted(*known), predicted(*known)] == ["1 point predicted", "0 points predicted"]
+    (of_13,) = predictions_in(read([tmp_path / "p.jsonl"])).values()
+    assert of_13["code"] != of_14["code"]
+
     assert new.main([str(tmp_path / "mine")]) == 0
     own = ["--ladder", str(tmp_path / "mine"), "--rungs", "mine"]
     kernel = tmp_path / "mine" / "mine.cu"
@@ -192,6 +199,8 @@ def test_a_run_records_predicted_times_apart_from_measured_ones(tmp_path, capsys
         assert prediction["ms"] == pytest.approx(expected.milliseconds)
         assert prediction["run"] in records.headers
     shown = capsys.readouterr().out
+    assert run.main([*RUN, "--predict", "--resume", "--out", str(out)]) == 0
+    assert out.read_text().count('"type":"prediction"') == 2, "the same ones again"
     assert shown.count("on NVIDIA H200, predicted:") == 2
     assert "there are no GPU times" in shown
 

@@ -7,10 +7,11 @@ import pytest
 import stored_code
 from report_records import record, write
 
+from alexconv.errors import MachineFault
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.points import Point
-from alexconv.predict import accuracy, gpu, model, page
+from alexconv.predict import accuracy, gpu, model, native, page
 from alexconv.predict.disassembly import UnknownInstruction
 from alexconv.predict.predictions import PointPrediction, lines, predict_points
 from alexconv.records.store import RecordFile, read
@@ -98,6 +99,18 @@ def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
     file.header("prediction", refusal.record())
     (written,) = accuracy.predictions_in(read([file.path])).values()
     assert (written["status"], written["reason"]) == ("refused", "the model does not know the opcode FROBNICATE")
+
+
+def test_a_block_whose_bytes_are_too_scattered_is_refused_and_not_without_traffic(monkeypatch):
+    monkeypatch.setattr(native, "_MAX_PIECES", 2)
+    assert of("direct-register", 1).reason == "a block touches more than 2 separate runs of bytes"
+
+
+def test_a_simulator_that_does_not_compile_is_no_refusal_of_the_kernel(monkeypatch):
+    monkeypatch.setattr(native, "_FLAGS", ("--no-such-option",))
+    monkeypatch.setattr(native, "_library", native._library.__wrapped__)
+    with pytest.raises(MachineFault, match="the simulator of predictions does not compile"):
+        of("direct-register", 1)
 
 
 def test_the_band_is_that_of_the_points_that_are_not_held_out():

@@ -377,7 +377,7 @@ class Pipeline:
                 stream.wait_for_event(filter_events[batch_number])
             ordered_lanes.add((batch_number, lane))
             marks.append(self._enqueue(batch, piece, stream, pointers, fill))
-        self._marks, self._origin = marks, filter_events[self.order[0][0]]
+        self._marks = marks
 
     def _enqueue(
         self, batch: StreamedBuffers, piece: int, stream: Any, pointers: dict[str, int], fill: bool
@@ -395,20 +395,22 @@ class Pipeline:
         return [*marks, self.gpu.mark(stream)]
 
     def timeline(self) -> list[Record]:
-        """When the last run's operations were at the head of their streams, in ms after the first batch's filters.
+        """When the last run's operations were at the head of their streams, in ms after the first of them.
 
         An operation that waits for a copy engine or for multiprocessors counts as running.
         """
+        times = [[float(mark.time_since(self._marks[0][0])) for mark in marks] for marks in self._marks]
+        first = min(start for start, *_ in times)  # of any stream: another batch's may precede the first piece
         return [
             {
                 "stream": number % len(self.streams),
                 "piece": number,
                 "what": operation,
-                "start": round(float(start.time_since(self._origin)), 4),
-                "end": round(float(end.time_since(self._origin)), 4),
+                "start": round(start - first, 4),
+                "end": round(end - first, 4),
             }
-            for number, marks in enumerate(self._marks)
-            for operation, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
+            for number, ends in enumerate(times)
+            for operation, start, end in zip(("h2d", "kernel", "d2h"), ends, ends[1:], strict=False)
         ]
 
 
