@@ -126,6 +126,15 @@ def test_a_pair_is_of_one_run_if_one_holds_both(tmp_path: Path) -> None:
     assert pair("direct", "tiled") == (9.0, None, False)
 
 
+def test_a_series_whose_defaults_have_changed_is_of_one_run(tmp_path: Path) -> None:
+    wide = [record("alexnet", layer, 128, "tiled") | {"changed": []} for layer in range(1, 6)]
+    other = record("alexnet", 1, 128, "tiled", TILE=8) | {"changed": []}
+    files = [write(tmp_path / "a.jsonl", wide), write(tmp_path / "b.jsonl", [other])]
+    for given in (files, files[::-1]):
+        data = measurements(read(given))
+        assert [point.run.name for point in data.of("alexnet")] == ["a"] * 5
+
+
 def test_copies_are_the_sum_of_the_medians(tmp_path: Path) -> None:
     measurement = record("alexnet", 1, 1, "direct")
     measurement["samples"] |= {"h2d": [1.0, 2.0, 9.0], "d2h": [9.0, 2.0, 1.0]}
