@@ -195,11 +195,11 @@ def suited(pair: tuple[Gpu, Point]) -> bool:
 
 
 def parts_named(text: str) -> list[str]:
-    """The parts of a list; raises UsageError for an unknown one."""
-    parts = text.split(",")
-    if unknown := [part for part in parts if part not in PARTS]:
+    """The parts of a list, each once, in the order of PARTS; raises UsageError for an unknown one."""
+    words = text.split(",")
+    if unknown := [word for word in words if word not in PARTS]:
         raise UsageError(f"unknown part '{unknown[0]}': choose from {', '.join(PARTS)}")
-    return parts
+    return [part for part in PARTS if part in words]
 
 
 def name_of(record: Record) -> str:

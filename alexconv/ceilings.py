@@ -29,7 +29,7 @@ from alexconv.records.store import Record, RecordFile
 MODULE = "alexconv.ceilings"
 FOLDER = Path(__file__).parent / "executors" / "cuda"
 SOURCE, TENSOR_SOURCE = FOLDER / "ceilings.cu", FOLDER / "tensor_ceilings.cu"
-COPY_BYTES = 4 << 30  # far beyond any L2 cache
+COPY_BYTES = 4 << 30  # far beyond any L2 cache; less where the GPU has no room for two arrays of it
 HOST_BYTES = 512 << 20
 CHAINS, STEPS, THREADS, BLOCKS_PER_MULTIPROCESSOR = 16, 20_000, 512, 2
 OPERATIONS = {"fp32": 2, "half": 4}  # of one multiply-add instruction of a thread: half works on pairs
@@ -55,22 +55,23 @@ def seconds(gpu: CudaDevice, enqueue: Callable[[], None]) -> float:
     return median(samples[1:])
 
 
-def copy_rates(gpu: CudaDevice) -> Record:
-    """Bytes per second within the device, to it, and from it."""
+def copy_rates(gpu: CudaDevice, budget: int) -> Record:
+    """Bytes per second within the device, to it, and from it; ``budget`` is the device memory to use, in bytes."""
     driver, stream = gpu.driver, gpu.stream
-    a, b = driver.mem_alloc(COPY_BYTES), driver.mem_alloc(COPY_BYTES)
-    host = driver.pagelocked_empty(HOST_BYTES, np.uint8)
+    copied = min(COPY_BYTES, budget // 2)
+    a, b = driver.mem_alloc(copied), driver.mem_alloc(copied)
+    host = driver.pagelocked_empty(min(HOST_BYTES, copied), np.uint8)
     host.fill(1)
-    driver.memset_d8_async(int(a), 1, COPY_BYTES, stream)
-    inside = seconds(gpu, lambda: driver.memcpy_dtod_async(int(b), int(a), COPY_BYTES, stream))
+    driver.memset_d8_async(int(a), 1, copied, stream)
+    inside = seconds(gpu, lambda: driver.memcpy_dtod_async(int(b), int(a), copied, stream))
     to_device = seconds(gpu, lambda: driver.memcpy_htod_async(int(a), host, stream))
     from_device = seconds(gpu, lambda: driver.memcpy_dtoh_async(host, int(a), stream))
     a.free()
     b.free()
     return {
-        "copy_bytes_per_s": 2 * COPY_BYTES / inside,
-        "h2d_bytes_per_s": HOST_BYTES / to_device,
-        "d2h_bytes_per_s": HOST_BYTES / from_device,
+        "copy_bytes_per_s": 2 * copied / inside,
+        "h2d_bytes_per_s": host.nbytes / to_device,
+        "d2h_bytes_per_s": host.nbytes / from_device,
     }
 
 
@@ -151,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor = CudaExecutor(chosen.device)
     tensor = tensor_rates(executor.gpu)
     flops = {**arithmetic_rates(executor.gpu), **of_random_operands(tensor)}
-    rates = {**copy_rates(executor.gpu), "flops": flops, "tensor": tensor}
+    rates = {**copy_rates(executor.gpu, executor.memory_budget()), "flops": flops, "tensor": tensor}
     file = RecordFile(chosen.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     file.header("ceilings", {**headers, **rates})

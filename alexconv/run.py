@@ -317,8 +317,9 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
         return 0
     file = RecordFile(options.out)
     say_unreadable(say, file)
-    previous = reusable_records(requested.jobs, file.previous.latest()) if options.resume else {}
+    previous: dict[str, Record] = {}
     if options.resume:
+        previous = reusable_records(requested.jobs, file.previous.latest(), requested.runner)
         say.print(f"{len(previous)} of {len(requested.jobs)} points are already in {options.out}", soft_wrap=True)
     method: Record = {"sampling": stopping_rule(options.seconds)} if requested.runner.times else {}
     method |= {"sustained_seconds": options.sustained} if options.sustained else {}

@@ -13,8 +13,9 @@ from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import COPIES, Measured, Measurements, Run, footnote
+from alexconv.reports.published import Series
 from alexconv.reports.style import look
-from alexconv.reports.why import COUNTERS, counter_row
+from alexconv.reports.why import COUNTERS, counter_row, kernel_of
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
@@ -24,7 +25,7 @@ COUNTED_BY = {
 BRANCHES, NO_BRANCHES = "branch_efficiency", "n/a"
 PLACE = ("workload", "layer", "N", "rung", "run")  # the columns of ``place_of``
 LEAST_CELLS = 4  # of a sweep that deserves a heat map
-Group = tuple[str, str, str, int, int, Run]  # workload, rung, transfer, N, layer
+Group = tuple[str, Series, int, int, Run]  # workload, rung and transfer, N, layer
 
 
 def sections(measurements: Measurements) -> dict[str, Section]:
@@ -63,8 +64,7 @@ def groups(points: Iterable[Measured]) -> dict[Group, list[Measured]]:
     by_axes: dict[Group, list[Measured]] = defaultdict(list)
     for point in points:
         if point.median("kernel"):
-            series = point.series
-            by_axes[point.workload, series.rung, series.transfer, point.N, point.layer, point.run].append(point)
+            by_axes[point.workload, point.series, point.N, point.layer, point.run].append(point)
     return {key: members for key, members in by_axes.items() if len(members) > 1}
 
 
@@ -72,7 +72,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
     """Points with one changed constant against the default; the figure at the largest batch that has any."""
     rows: list[tuple[Cell, ...]] = []
     bars: dict[tuple[str, int], list[Dot]] = defaultdict(list)
-    for (workload, rung, _, N, layer, run), members in groups(measurements.every).items():
+    for (workload, series, N, layer, run), members in groups(measurements.every).items():
         default = next((point for point in members if not point.changed), None)
         for point in members:
             if default and len(point.changed) == 1:
@@ -80,8 +80,9 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
                 assert own and base, "groups holds timed points"
                 name = "=".join(map(str, point.changed[0]))
                 ratio = Summary(own.median / base.median, own.low / base.high, own.high / base.low, own.count)
-                rows.append((workload, layer, N, rung, run.name, name, base.median, own.median, ratio.median))
-                bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", look(rung, measurements.ladder), ratio))
+                rows.append((workload, layer, N, series.label, run.name, name, base.median, own.median, ratio.median))
+                style = look(series.rung, measurements.ladder)
+                bars[workload, N].append(Dot(f"{series.label}, layer {layer}, {name}", style, ratio))
     items: list[Table | Plot] = []
     for workload in measurements.workloads:
         batches = [N for name, N in bars if name == workload]
@@ -104,26 +105,27 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
 
 def sweeps(measurements: Measurements) -> list[Table | Plot]:
     """A heat map of the two constants with the most values, for each layer of a rung, at its largest batch."""
-    grids: dict[tuple[str, str, int, Run], list[Grid]] = defaultdict(list)
-    for (workload, rung, _, N, layer, run), members in groups(measurements.every).items():
+    grids: dict[tuple[str, Series, int, Run], list[Grid]] = defaultdict(list)
+    for (workload, series, N, layer, run), members in groups(measurements.every).items():
         grid = swept(members, f"layer {layer}")
         if grid:
-            grids[workload, rung, N, run].append(grid)
-    largest: dict[tuple[str, str], tuple[int, int, Run]] = {}  # batch, cells and run: one figure for each rung
-    for (workload, rung, N, run), panels in grids.items():
+            grids[workload, series, N, run].append(grid)
+    largest: dict[tuple[str, str], tuple[int, int, Series, Run]] = {}  # N, cells, ...: one figure for each rung
+    for (workload, series, N, run), panels in grids.items():
         cells = sum(value is not None for grid in panels for row in grid.values for value in row)
-        if (N, cells) > largest.get((workload, rung), (0, 0, run))[:2]:
-            largest[workload, rung] = N, cells, run
+        if (N, cells) > largest.get((workload, series.rung), (0, 0))[:2]:
+            largest[workload, series.rung] = N, cells, series, run
     items: list[Table | Plot] = []
-    for (workload, rung, N, run), panels in grids.items():
-        if largest[workload, rung][::2] == (N, run):
-            title = f"{workload}: sweep of {rung}, N={N}"
+    for (workload, series, N, run), panels in grids.items():
+        most, _, *shown = largest[workload, series.rung]
+        if [most, *shown] == [N, series, run]:
+            title = f"{workload}: sweep of {series.label}, N={N}"
             caption = (
                 "Kernel time in ms per batch; dark is slow, the fastest in brackets. Other constants: the best tried. "
                 f"Run: {run.text}."
             )
             draw = partial(charts.heat_maps, panels)
-            items.append(Plot(f"{workload}-sweep-{rung}", title, caption, draw))
+            items.append(Plot(f"{workload}-sweep-{series.rung}", title, caption, draw))
     return items
 
 
@@ -189,7 +191,7 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
         for profile in own:
             point, metrics = profile["point"], profile["metrics"]
             values = (counter(name, metrics) for name in names)
-            rows.append((point["workload"], point["layer"], point["N"], point["rung"], profile["entry"], *values))
+            rows.append((point["workload"], point["layer"], point["N"], point["rung"], kernel_of(profile), *values))
         columns = ("workload", "layer", "N", "rung", "kernel", *names)
         caption = COUNTED_BY.get(source, f"Counted by {source}.")
         cards = dict.fromkeys(measurements.cards[profile["device"]] for profile in own if profile.get("device"))

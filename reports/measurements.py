@@ -270,8 +270,15 @@ class Measurements:
 
     @cached_property
     def _defaults(self) -> dict[tuple[str, int, int, Series], Measured]:
-        points = (point for point in self.points if not point.changed)
-        return {(point.workload, point.layer, point.N, point.series): point for point in points}
+        """Where defaults differ between runs, the point of the run that holds most of the series, else the last."""
+        points = [point for point in self.points if not point.changed]
+        held = Counter((point.workload, point.series, point.run) for point in points)
+        best: dict[tuple[str, int, int, Series], Measured] = {}
+        for point in points:
+            older = best.setdefault((point.workload, point.layer, point.N, point.series), point)
+            if held[point.workload, point.series, point.run] >= held[older.workload, older.series, older.run]:
+                best[point.workload, point.layer, point.N, point.series] = point
+        return best
 
     @cached_property
     def _places(self) -> dict[tuple[str, int, int], list[Measured]]:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from alexconv.kernels.rung import Rung
 from alexconv.predict.accuracy import by_computation
+from alexconv.records.labels import changed_in, label_with
 from alexconv.records.store import Record
 from alexconv.reports.comparison import MS
 from alexconv.reports.elements import Cell
@@ -108,8 +109,8 @@ class Reasons:
         ]
 
     def kernel(self, workload: str, layer: int, rung: str) -> Record | None:
-        """The profile of the longest of a rung's kernels on a layer."""
-        profiles = self._counted.get((workload, layer, rung), [])
+        """The profile of the longest of a rung's kernels on a layer, with default constants."""
+        profiles = [profile for profile in self._counted.get((workload, layer, rung), []) if not changed_in(profile)]
         return max(profiles, key=lambda profile: profile["metrics"].get("duration_ns", 0.0), default=None)
 
     def predicted(self, point: Measured) -> Record | None:
@@ -177,9 +178,14 @@ def longest_stall(metrics: Mapping[str, float]) -> str:
 
 
 def counter_row(profile: Record) -> tuple[Cell, ...]:
-    """A kernel's counters in the units of the columns."""
+    """A kernel's name with its rung's changed constants, and its counters in the units of the columns."""
     point, metrics = profile["point"], profile["metrics"]
     values = {name: float(metrics[name]) * SCALES.get(name, 1.0) if name in metrics else None for name in COUNTERS}
     registers = values["registers"]
     cells = values | {"registers": registers and round(registers)}
-    return point["workload"], point["layer"], point["N"], profile["entry"], *cells.values()
+    return point["workload"], point["layer"], point["N"], kernel_of(profile), *cells.values()
+
+
+def kernel_of(profile: Record) -> str:
+    """A profiled kernel's name, with the constants that differ from its rung's defaults."""
+    return label_with(profile["entry"], changed_in(profile))

@@ -58,10 +58,18 @@ class Job(NamedTuple):
         return identity(self.point.axes())
 
 
-def reusable_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:
-    """The earlier records of jobs whose key has not changed, failed or not: ``--resume`` keeps them."""
+def reusable_records(jobs: Iterable[Job], previous: Iterable[Record], runner: Runner) -> dict[str, Record]:
+    """The earlier records of jobs whose key has not changed, failed or not: ``--resume`` keeps them.
+
+    A skipped point is kept while it has no plan: memory that others took may be free now.
+    """
     latest = {identity(record["point"]): record for record in previous}
-    return {job.name: latest[job.name] for job in jobs if finished(job.point, job.recorder.key(job.point), latest)}
+    return {
+        job.name: latest[job.name]
+        for job in jobs
+        if finished(job.point, job.recorder.key(job.point), latest)
+        and (latest[job.name]["status"] != "skipped" or runner.skips(job.point))
+    }
 
 
 def run_jobs(

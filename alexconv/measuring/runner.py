@@ -277,6 +277,20 @@ class Runner:
         except DoesNotFit as error:
             raise Skip(str(error)) from None
 
+    def skips(self, point: AnyPoint) -> bool:
+        """Whether a layer of the point has no plan here; peers have no plans."""
+        try:
+            for layer_point in point.points():
+                if layer_point.kind is Kind.RUNG:
+                    self.plan(layer_point)
+        except Skip:
+            return True
+        return False
+
+    def settings_key(self) -> list[object]:
+        """The settings that a point's result depends on, with the seconds under load before it is timed again."""
+        return [*self.settings.key(), self.executor.sustained]
+
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         rung, bound = point.entry, point.bound(self.executor.device)
@@ -284,7 +298,7 @@ class Runner:
         promised = PRECISIONS[rung.precision].facts(point.conv.products(point.N))
         conditions = point.data, rung.precision, point.conv, point.N, bound.atomic_additions(point.N)
         of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*conditions))]
-        facts = self.executor.header(), self.settings.key(), self._code(point)
+        facts = self.executor.header(), self.settings_key(), self._code(point)
         return digest([compiled, launched, promised, *facts, point.transfer, *of_data])
 
     def _code(self, point: Point) -> str:

@@ -125,7 +125,7 @@ class TorchRunner:
             precision.torch,
             *(precision.facts(layer_point.conv.products(layer_point.N)) for layer_point in point.points()),
         ]
-        settings = self._runner.settings.key()
+        settings = self._runner.settings_key()
         code = code_of(type(self), type(self._runner))
         return digest([self.versions(), self.executor.header(), settings, code, point.rung, shapes, promised])
 

@@ -19,7 +19,7 @@ from alexconv.planning.peers import Peer
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.precisions import PRECISIONS
 from alexconv.records.labels import changed_constants, label_of, particulars
-from alexconv.records.store import AXES, DATA, DIRECTION, LATER_AXES
+from alexconv.records.store import AXES, DATA, DIRECTION, MIX
 from alexconv.shapes import DIRECTIONS, FORWARD, WORKLOADS, Conv, Workload
 
 PAGEABLE = "pageable"
@@ -109,7 +109,7 @@ class _OfBatch:
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it."""
-        axes = {axis: getattr(self, axis) for axis in (*AXES, *LATER_AXES)}
+        axes = {axis: getattr(self, axis) for axis in (*AXES, DATA, DIRECTION)}
         return {**axes, "constants": dict(self.constants)}
 
     def changed(self) -> list[str]:
@@ -206,10 +206,18 @@ class LayerSequence(Generic[Chosen]):
         """The transfer of all layers."""
         return self.chosen[0].transfer
 
+    @property
+    def mix(self) -> str:
+        """Each layer's rung and changed constants, as ``--mix`` takes them; empty for one rung with its defaults."""
+        words = [word_in_mix(point) for point in self.chosen]
+        if set(words) == {self.chosen[0].rung}:
+            return ""
+        return ",".join(f"{layer}={word}" for layer, word in zip(self.layers, words, strict=True))
+
     def axes(self) -> dict[str, Any]:
-        """The point as a record holds it; the layers' constants are elsewhere in the record."""
+        """The point as a record holds it; all constants of the layers are elsewhere in the record."""
         layers = {"layer": layer_range(self.layers), "rung": self.rung, "precision": self.precision}
-        return {**self.chosen[0].axes(), **layers, "constants": {}}
+        return {**self.chosen[0].axes(), **layers, "constants": {}, **({MIX: self.mix} if self.mix else {})}
 
     def changed(self) -> list[str]:
         """None: constants are those of its layers."""
@@ -243,6 +251,11 @@ class PeerSequence(LayerSequence[PeerPoint]):
 
 
 AnyPoint = Point | PeerPoint | RungSequence | PeerSequence
+
+
+def word_in_mix(point: Point | PeerPoint) -> str:
+    """The point's rung with its changed constants, as ``--mix`` takes them."""
+    return ":".join([point.rung, *(f"{name}={point.constants[name]}" for name in point.changed())])
 
 
 def layer_range(layers: Sequence[int]) -> str:

@@ -28,6 +28,7 @@ class Profile:
         """The profile as a record file holds it."""
         record: Record = {
             "point": self.point.axes(),
+            "changed": self.point.changed(),
             "entry": self.entry,
             "source": self.source,
             "images": self.images,

@@ -48,16 +48,16 @@ def compare(
     before: Records, after: Records, figure: str, margin: float = MARGIN, ladder: Ladder = LADDER
 ) -> list[Comparison]:
     """Every point that is ok and timed in both, in the order of the second."""
-    of_one_card = models(before) == models(after)
-    known = {matched(record, of_one_card): record for record in timed(before, figure, ladder).values()}
+    same_models = models(before) == models(after)
+    known = {matched(before, record, same_models): record for record in timed(before, figure, ladder).values()}
     comparisons = []
     for record in timed(after, figure, ladder).values():
-        if old := known.get(matched(record, of_one_card)):
+        if old := known.get(matched(after, record, same_models)):
             samples = old["samples"][figure], record["samples"][figure]
             verdict, ratio, low, high = judge(*samples, margin)
             if old.get("throttled") or record.get("throttled"):
                 verdict = UNCLEAR
-            changed = changed_today(record["point"], ladder) if of_one_card else changed_in(record)
+            changed = changed_today(record["point"], ladder) if same_models else changed_in(record)
             label = label_of(record["point"], changed)
             bits = same_bits(old, record)
             comparisons.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples, bits))
@@ -85,10 +85,11 @@ def digested(record: Record) -> bool:
     return isinstance(digests, dict) and digests.keys() >= {"inputs", "outputs"}
 
 
-def matched(record: Record, of_one_card: bool) -> str:
-    """By what a point of one file is found in the other."""
-    axes = record["point"] if of_one_card else record["point"] | {"constants": changed_in(record)}
-    return identity(axes)
+def matched(records: Records, record: Record, same_models: bool) -> tuple[str, str]:
+    """By what a point of one file is found in the other; of files with the same models, on its own model."""
+    if not same_models:
+        return identity(record["point"] | {"constants": changed_in(record)}), ""
+    return identity(record["point"]), str(records.headers.get(str(record.get("device")), {}).get("name"))
 
 
 def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
@@ -102,7 +103,7 @@ def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, R
 
 
 def models(records: Records) -> set[str]:
-    """The same, whoever measured them."""
+    """The models of a file's devices, the same whoever measured them."""
     return {str(header.get("name")) for header in devices_of(records)}
 
 

@@ -54,7 +54,7 @@ def rung_label(rung: Rung, constants: Constants, conv: Conv) -> str:
 
 
 def particulars(axes: Record, beside: str = "") -> str:
-    """The data set and the direction in a label; empty for uniform data and the forward direction.
+    """The data set, the direction and the mix in a label; empty for uniform data, forward, and one rung's defaults.
 
     A direction with which the text ``beside`` begins, such as a rung's name, is not repeated.
     """

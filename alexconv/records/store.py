@@ -33,9 +33,9 @@ DIGITS = 16  # of a digest
 Record = dict[str, Any]
 _TEXTS = ("device", "host", "run", "name", "uuid", "backend", "cpu_model", "system", "command", "commit", "alexconv")
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
-# Axes that points of older records lack, with the values that these have.
-DATA, DIRECTION = "data", "direction"
-LATER_AXES = {DATA: UNIFORM, DIRECTION: FORWARD}
+# Axes that some points and all older records lack, with the values that these have.
+DATA, DIRECTION, MIX = "data", "direction", "mix"
+LATER_AXES = {DATA: UNIFORM, DIRECTION: FORWARD, MIX: ""}
 
 
 def digest(data: object) -> str:

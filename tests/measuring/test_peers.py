@@ -236,7 +236,7 @@ class Torch:
 class Executor:
     """An executor and its GPU, whose clock ticks once per event."""
 
-    name, number, measures = "cuda", 0, True
+    name, number, measures, sustained = "cuda", 0, True, 0.0
     gpu = management = property(lambda self: self)
 
     def __init__(self) -> None:
@@ -511,6 +511,9 @@ def test_the_key_knows_the_versions_and_the_settings(torch):
         newer.backends.cudnn.version = lambda: 92000
         assert key != runner_of(newer, point(1), point(3)).key(peer)
         assert key != runner_of(torch, point(1), point(3), seed=1).key(peer)
+        sustained = runner_of(torch, point(1), point(3))
+        sustained.executor.sustained = 1.0
+        assert key != sustained.key(peer)
         previous = {identity(peer.axes()): {"key": key, "status": "ok"}}
         assert finished(peer, key, previous)
 

@@ -81,10 +81,21 @@ def test_resume_runs_only_what_is_missing(tmp_path):
     assert "0 points: nothing to do" in run(*QUICK, "--resume", "--out", out).stdout
 
 
-def test_resume_runs_again_what_has_changed(tmp_path):
+@pytest.mark.parametrize("setting", ["--seed", "--sustained"])
+def test_resume_runs_again_what_has_changed(tmp_path, setting):
     out = tmp_path / "r.jsonl"
     run(*QUICK, "--out", out)
-    assert "0 of 2 points are already in" in run(*QUICK, "--seed", "1", "--resume", "--out", out).stdout
+    assert "0 of 2 points are already in" in run(*QUICK, setting, "1", "--resume", "--out", out).stdout
+
+
+def test_resume_runs_skipped_points_once_memory_is_free(tmp_path, monkeypatch):
+    out = tmp_path / "r.jsonl"
+    with monkeypatch.context() as short:
+        short.setattr(runner_module, "available_memory", lambda: 2**10)
+        run(*QUICK, "--out", out)
+        assert "2 of 2 points are already in" in run(*QUICK, "--resume", "--out", out).stdout
+    assert "2 points: 2 ok" in run(*QUICK, "--resume", "--out", out).stdout
+    assert [status for _, status in statuses(out)] == ["skipped", "skipped", "ok", "ok"]
 
 
 def test_data_are_an_axis_of_a_run(tmp_path):

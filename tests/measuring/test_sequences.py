@@ -20,6 +20,7 @@ from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.planning.planner import Plan
 from alexconv.planning.points import Batch, ConstantSource, LayerSequence, Point, choose_rungs, expand
 from alexconv.planning.transfers import TRANSFERS, transfer_named
+from alexconv.records.labels import label_of
 from alexconv.records.store import identity
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -81,6 +82,18 @@ def test_a_mix_has_a_rung_and_constants_for_every_layer():
     ]:
         with pytest.raises(UsageError, match=says):
             sequences.mixed(wrong, *arguments)
+
+
+def test_sequences_of_other_rungs_or_constants_are_other_points():
+    arguments = WORKLOADS["alexnet"], [1], [transfer_named("pageable")]
+    texts = "3=direct-register,5=tiled", "3=tiled,5=direct-register", "3=direct-register,5=tiled:TILE=8:UNROLL=2"
+    mixes = [sequence for text in texts for sequence in sequences.mixed(text, *arguments)]
+    alike = [sequence for tile in (8, 16) for sequence in sequences.rung_sequences(points("tiled", TILE=[tile]))]
+    assert len({identity(sequence.axes()) for sequence in (*mixes, *alike)}) == 5
+    assert [sequence.mix for sequence in mixes] == list(texts)
+    assert mixes[2].label() == f"alexnet layers 3,5 N=1 mixed-together pageable {texts[2]}"
+    assert label_of(mixes[2].axes(), {}) == f"alexnet layer 3,5 N=1 mixed-together pageable {texts[2]}"
+    assert "mix" not in sequences.rung_sequences(points("tiled"))[0].axes()
 
 
 def cut(pieces: int) -> Plan:
@@ -254,8 +267,7 @@ def test_layers_that_do_not_fit_together_are_skipped(device):
 def test_the_key_knows_every_layers_rung_and_constants(device):
     (first,), (second,) = (sequences.rung_sequences(points("tiled", TILE=[tile])) for tile in (8, 16))
     runner = sequences.SequenceRunner(device, Runner(device, first.points(), Settings()))
-    assert identity(first.axes()) == identity(second.axes())
-    previous = {identity(first.axes()): {"key": runner.key(first), "status": "ok"}}
+    previous = {identity(point.axes()): {"key": runner.key(first), "status": "ok"} for point in (first, second)}
     assert finished(first, runner.key(first), previous)
     assert not finished(second, runner.key(second), previous)
 
@@ -266,7 +278,10 @@ def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):
     out = ["--out", str(tmp_path / "r.jsonl"), "--seconds", "0", "--no-baseline", "--N", "1"]
     mix = ["--workload", "lenet-70-k5", "--mix", "1=direct-register,2=tiled"]
     assert run.main([*mix, *out]) == 0
-    assert "lenet-70-k5 layers 1-2 N=1 mixed-together pageable: ok, kernel 1.000 ms" in capsys.readouterr().out
+    label = "lenet-70-k5 layers 1-2 N=1 mixed-together pageable 1=direct-register,2=tiled"
+    assert f"{label}: ok, kernel 1.000 ms" in capsys.readouterr().out
+    assert run.main([*mix[:-1], "1=tiled,2=direct-register", *out]) == 0
+    capsys.readouterr()
     assert run.main([*mix, "--resume", *out]) == 0
     assert "1 of 1 points are already in" in capsys.readouterr().out
     assert run.main(["--together", "--layers", "3", "--rungs", "direct", *out]) == 2

@@ -104,6 +104,14 @@ def test_the_matrix_resumes_and_shows_what_does_not_apply(tmp_path, capsys):
     }
 
 
+def test_the_order_of_the_parts_does_not_count(tmp_path, capsys):
+    command = ["--gpu", "t4", "--rungs", "wgmma-half", "--layers", "1", "--out", str(tmp_path / "cards.jsonl")]
+    assert cards.main([*command, "--parts", "check,predict"]) == 0
+    assert "1 point, 0 wrong" in capsys.readouterr().out
+    assert cards.main([*command, "--parts", "predict,check,check"]) == 0
+    assert "0 points, 0 wrong" in capsys.readouterr().out
+
+
 def test_the_matrix_checks_again_what_has_changed(tmp_path, capsys):
     def filled(parts="check"):
         words = ["--gpu", "t4", "--ladder", str(folder), "--rungs", "mine", "--layers", "3", "--parts", parts]

@@ -10,7 +10,9 @@ import time
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from compilers import needs_gcc
 from report_records import record, write
@@ -99,10 +101,11 @@ def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
         def __init__(self, number):
             self.gpu, self.describe = None, lambda: "made up"
             self.header = lambda: {"backend": "cuda", "number": number}
+            self.memory_budget = lambda: 1 << 30
 
     rates = dict.fromkeys(("copy_bytes_per_s", "h2d_bytes_per_s", "d2h_bytes_per_s"), 1e9)
     monkeypatch.setattr(ceilings, "CudaExecutor", Executor)
-    monkeypatch.setattr(ceilings, "copy_rates", lambda gpu: rates)
+    monkeypatch.setattr(ceilings, "copy_rates", lambda gpu, budget: rates)
     monkeypatch.setattr(ceilings, "arithmetic_rates", lambda gpu: {"fp32": 1e12})
     tensor = [
         {"instruction": instruction, "factors": factors, "operands": operands, "flops": number * 1e12}
@@ -121,6 +124,31 @@ def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
     assert header["device"]["number"] == 3
     assert header["host"]["cores"] >= 1
     assert header["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out.name}"
+
+
+def test_copies_are_timed_in_the_memory_that_is_free(monkeypatch):
+    class Memory(int):
+        """Bytes that were allocated; also their address."""
+
+        def free(self):
+            pass
+
+    def copied(to, source, *nbytes_stream):
+        nbytes = nbytes_stream[0] if len(nbytes_stream) == 2 else max(np.size(to), np.size(source))
+        assert all(nbytes <= (array if isinstance(array, int) else array.nbytes) for array in (to, source))
+
+    allocated = []
+    names = ("memcpy_dtod_async", "memcpy_htod_async", "memcpy_dtoh_async")
+    driver = SimpleNamespace(
+        mem_alloc=lambda nbytes: allocated.append(Memory(nbytes)) or allocated[-1],
+        pagelocked_empty=np.empty,
+        memset_d8_async=lambda address, value, nbytes, stream: None,
+        **dict.fromkeys(names, copied),
+    )
+    monkeypatch.setattr(ceilings, "seconds", lambda gpu, enqueue: enqueue() or 0.5)
+    rates = ceilings.copy_rates(SimpleNamespace(driver=driver, stream=None), 1 << 20)
+    assert sum(allocated) == 1 << 20
+    assert rates == {"copy_bytes_per_s": 2 << 20, "h2d_bytes_per_s": 1 << 20, "d2h_bytes_per_s": 1 << 20}
 
 
 def test_a_process_s_age_counts_from_its_start():

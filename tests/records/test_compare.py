@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import record, samples, write
+from report_records import GPU, record, samples, write
 
 from alexconv.compare import main
 from alexconv.records.comparisons import FASTER, SAME, SLOWER, UNCLEAR, judge
@@ -68,6 +68,20 @@ def test_a_line_per_common_point_and_a_summary(files: tuple[Path, Path], capsys:
     assert "direct-register" in lines[1]
     assert "0 FASTER, 1 SLOWER, 1 SAME, 1 UNCLEAR" in lines[3]
     assert lines[4] == "3 common points with times; 1 only in A, 1 only in B"
+
+
+def test_points_of_two_models_are_not_compared_where_both_files_have_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    point, other = record("alexnet", 1, 32, "direct"), record("alexnet", 2, 32, "direct")
+    first, second = (GPU | {"name": name} for name in ("First", "Second"))
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for file, device, points in ((a, first, [point]), (a, second, [other]), (b, first, [other]), (b, second, [point])):
+        write(file, points, device)
+    write(b, [record("alexnet", 3, 32, "direct")], first)
+    write(a, [record("alexnet", 3, 32, "direct")], first)
+    assert main([str(a), str(b)]) == 0
+    assert "1 common points with times; 2 only in A, 2 only in B" in capsys.readouterr().out
 
 
 def test_bits_of_outputs_are_compared_where_both_have_digests_of_the_same_inputs(

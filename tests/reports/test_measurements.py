@@ -13,13 +13,14 @@ from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import section as alexnet_section
 from alexconv.reports.alexnet import theirs_from
 from alexconv.reports.comparison import gather
-from alexconv.reports.diagnostics import ablations, counter, problems
+from alexconv.reports.diagnostics import ablations, counter, problems, profiles, sweeps
 from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements, stretches
 from alexconv.reports.overview import runs_table
 from alexconv.reports.overview import section as overview
 from alexconv.reports.published import Series
 from alexconv.reports.site import compose
+from alexconv.reports.why import Reasons
 
 WIDE = ("direct", "direct-register", "channels")
 BATCHES = (1, 32, 128)
@@ -125,6 +126,15 @@ def test_a_pair_is_of_one_run_if_one_holds_both(tmp_path: Path) -> None:
     assert pair("direct", "tiled") == (9.0, None, False)
 
 
+def test_a_series_whose_defaults_have_changed_is_of_one_run(tmp_path: Path) -> None:
+    wide = [record("alexnet", layer, 128, "tiled") | {"changed": []} for layer in range(1, 6)]
+    other = record("alexnet", 1, 128, "tiled", TILE=8) | {"changed": []}
+    files = [write(tmp_path / "a.jsonl", wide), write(tmp_path / "b.jsonl", [other])]
+    for given in (files, files[::-1]):
+        data = measurements(read(given))
+        assert [point.run.name for point in data.of("alexnet")] == ["a"] * 5
+
+
 def test_copies_are_the_sum_of_the_medians(tmp_path: Path) -> None:
     measurement = record("alexnet", 1, 1, "direct")
     measurement["samples"] |= {"h2d": [1.0, 2.0, 9.0], "d2h": [9.0, 2.0, 1.0]}
@@ -150,6 +160,38 @@ def test_ablations_and_sweeps_compare_points_of_one_run(tmp_path: Path) -> None:
     table = ablations(measurements(read([*apart[:1], both])))[-1]
     assert isinstance(table, Table)
     assert [(row[4], row[6]) for row in table.rows] == [("b", 5.0)]
+
+
+def test_ablations_and_sweeps_name_their_transfer(tmp_path: Path) -> None:
+    points = [
+        record("alexnet", 1, 128, "tiled", transfer, TILE=tile, UNROLL=unroll)
+        for transfer in ("pageable", "pinned")
+        for tile in (8, 16)
+        for unroll in (0, 2)
+    ]
+    data = measurements(read([write(tmp_path / "few.jsonl", points)]))
+    table = ablations(data)[-1]
+    assert isinstance(table, Table)
+    assert len({row[:-3] for row in table.rows}) == len(table.rows) == 4
+    assert {row[3] for row in table.rows} == {"tiled", "tiled (pinned)"}
+    (sweep,) = sweeps(data)
+    assert sweep.title == "alexnet: sweep of tiled, N=128"
+    (panels,) = sweep.draw.args
+    assert len(panels) == 1
+
+
+def test_profiles_name_changed_constants_and_defaults_explain_defaults(tmp_path: Path) -> None:
+    one, other = (record("alexnet", 1, 128, "tiled", TILE=tile) for tile in (16, 8))
+    file = RecordFile(write(tmp_path / "few.jsonl", [one, other]))
+    for point, duration in ((one, 1.0), (other, 9.0)):
+        metrics = {"duration_ns": duration, "fma_pipe": 10 * duration}
+        file.header("profile", {"point": point["point"], "entry": "tiled", "source": "ncu", "metrics": metrics})
+    data = measurements(read([file.path]))
+    for table in profiles(data):
+        assert isinstance(table, Table)
+        assert [row[4] for row in table.rows] == ["tiled", "tiled [TILE=8]"]
+    point = next(point for point in data.points if not point.changed)
+    assert "FMA units 10 %" in Reasons(data).sentence(point)
 
 
 # The studies' own figures
