@@ -42,7 +42,8 @@ ENTRIES = {
         *("weighted", "stale", "within_static_limit"),
     ),
     "waiting": (
-        *("divergent", "divergent_on_one_line", "deadlock", "different_functions", "not_in_mask", "trap", "endless"),
+        *("divergent", "divergent_on_one_line", "deadlock", "not_in_mask", "trap", "endless"),
+        *("different_functions", "different_shuffles", "different_votes"),
     ),
 }
 
@@ -353,13 +354,15 @@ def test_every_block_starts_with_nan_in_shared_memory(memory):
         ("divergent_on_one_line", r"divergent barriers: waits at waiting\.cu:15, thread .* at waiting\.cu:15"),
         ("deadlock", r"deadlock: waits at waiting\.cu:21 for lane 3 of its warp, which waits at waiting\.cu:20"),
         ("different_functions", r"thread \(1,0,0\): the lanes .* different functions, at .*\.cu:31 and .*\.cu:29"),
+        ("different_shuffles", r"thread \(16,0,0\): the lanes .* different functions, at .*\.cu:52 and .*\.cu:50"),
+        ("different_votes", r"thread \(16,0,0\): the lanes .* different functions, at .*\.cu:60 and .*\.cu:58"),
         ("not_in_mask", r"thread \(1,0,0\): a lane calls a warp function with a mask that does not name it"),
         ("trap", r"block \(2,0,0\), thread \(1,0,0\): __trap\(\), at waiting\.cu:38"),
     ],
 )
 def test_threads_that_wait_in_vain_fail_the_launch(waiting, entry, message):
     y, _ = on_device(np.zeros(64, "i4"))
-    block = (32, 1, 1) if entry in ("deadlock", "different_functions") else (64, 1, 1)
+    block = (32, 1, 1) if entry == "deadlock" or entry.startswith("different") else (64, 1, 1)
     with pytest.raises(LaunchError, match=rf"{entry}: .*{message}"):
         waiting.launch(entry, (4, 1, 1) if entry == "trap" else ONE, block, 0, [y])
 
