@@ -175,6 +175,7 @@ private:
     bool complete_warp(Warp& warp, unsigned mask);
     bool join(Meeting& meeting, Site site);
     void open(Meeting& meeting, bool orders_memory);
+    void check_whole_warps(const Meeting& meeting);
 
     void let_others_run();
     Fiber& next_fiber();
