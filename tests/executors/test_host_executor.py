@@ -241,7 +241,7 @@ def test_float_intrinsics_round_as_they_say(arithmetic):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(512).astype("f4") * 3 for _ in range(2))
     a[:4] = 0.5, 1.5, -0.5, -2.5
-    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((8, 512), "f4"))
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((9, 512), "f4"))
     arithmetic.launch("functions", ONE, (512, 1, 1), 0, [pa, pb, y])
     fused = (a.astype("f8") * b + 1).astype("f4")
     expected = [fused, a * b + np.float32(1), np.rint(a), np.trunc(a), np.floor(a), np.clip(a, 0, 1)]
@@ -252,10 +252,18 @@ def test_float_intrinsics_round_as_they_say(arithmetic):
 
 def test_conversions_to_integers_end_at_the_largest_and_take_nan_for_zero(arithmetic):
     a = np.array([2.0**31, 3e38, np.inf, -(2.0**31), -3e38, -np.inf, np.nan, 2.0**31 - 128], "f4")
-    (pa, _), (pb, _), (y, result) = on_device(a), on_device(a), on_device(np.zeros((8, 8), "f4"))
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(a), on_device(np.zeros((9, 8), "f4"))
     arithmetic.launch("functions", ONE, (8, 1, 1), 0, [pa, pb, y])
     expected = np.array([2.0**31] * 3 + [-(2.0**31)] * 3 + [0, 2.0**31 - 128], "f4")
     np.testing.assert_array_equal(result[2:5], np.array([expected] * 3))
+
+
+def test_an_approximate_quotient_by_a_large_divisor_is_zero(arithmetic):
+    a = np.array([1, -3, np.inf, 8, np.nan, 5], "f4")
+    b = np.array([2.0**127, 3e38, 2.0**127, 2.0**126, 1, np.inf], "f4")
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((9, 6), "f4"))
+    arithmetic.launch("functions", ONE, (6, 1, 1), 0, [pa, pb, y])
+    np.testing.assert_array_equal(result[8], np.array([0, 0, np.nan, 2.0**-123, np.nan, 0], "f4"))
 
 
 def test_wmma_with_float_sums(arithmetic):
