@@ -680,6 +680,7 @@ OVERRUNS = {
     "local": r"reads 4 bytes, 0 bytes beyond local array window of 32 bytes, at overruns.cu:36",
 }
 if not IS_CLANG:
+    OVERRUNS["across_the_end"] = "writes 16 bytes, across the end of local array window of 24 bytes, at overruns.cu:49"
     OVERRUNS["misaligned"] = (
         "misaligned: 'const struct float2' needs a multiple of 8 bytes, the address is 4 beyond one, at overruns.cu:41"
     )
