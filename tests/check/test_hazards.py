@@ -153,6 +153,23 @@ def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals
 
 
 @needs_gcc
+@pytest.mark.parametrize("between, names", [("", 1), ("__syncthreads();", 1), ("", 2)])
+def test_a_named_barrier_shared_by_groups_that_nothing_orders_is_found(runtime, tmp_path, between, names):
+    unit = tmp_path / "names.cu"
+    unit.write_text(
+        f'#include "{FOLDER / "arch" / "basics.cuh"}"\n#line 1\nextern "C" __global__ void kernel(float* y)\n'
+        f"{{\n    const int warp = threadIdx.x / 32;\n    if (warp == 0) named_barrier(1, 32);\n    {between}\n"
+        f"    if (warp == 1) named_barrier({names}, 32);\n    y[threadIdx.x] = 1;\n}}\n"
+    )
+    module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
+    launch = LaunchConfig("kernel", (), (1, 1, 1), (64, 1, 1), 0)
+    hazards, failure = watch_launch(module, launch, [runtime.allocate(256)], Schedule("earliest", seed=1))
+    shared = not between and names == 1
+    assert hazards == []
+    assert ("use the same named barrier, at names.cu:6" in str(failure)) == shared, failure
+
+
+@needs_gcc
 def test_check_has_a_block_of_stream_k_with_parts_of_two_tiles(tmp_path):
     barrier = "            __syncthreads();  // no thread still reads or copies K tiles of the previous tile"
     deep = [conv for conv in kinds.SHAPES if conv.C == 72]

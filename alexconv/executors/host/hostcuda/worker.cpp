@@ -345,7 +345,9 @@ void Worker::wait_at_named_barrier(int name, int threads, Site site)
                 site.file, site.line, meeting.expected, other.site.file, other.site.line);
     }
     meeting.expected = unsigned(threads);
-    if (join(meeting, site)) {
+    const bool last = join(meeting, site);
+    hazards::arrives_at(name, last, site);
+    if (last) {
         check_whole_warps(meeting);
         open(meeting, true);
     }

@@ -158,8 +158,6 @@ private:
         Queue queue;
     };
 
-    static constexpr unsigned NAMES = 16;  // of named barriers; 0 is __syncthreads
-
     void run_block(std::uint64_t block);
     void run_block(std::uint64_t block, Group& group);
     void poll_again();
