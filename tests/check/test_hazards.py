@@ -59,6 +59,7 @@ KINDS = {
     "operand_overwritten": "wgmma.wait_group",
     "overtakes": "griddepcontrol.wait",
     "plain_race": "a barrier",
+    "early_sum": "a barrier",
 }
 ASYNC_RUNGS = [rung for rung in LADDER if rung.family in ("igemm", "mma", "wgmma")]
 SMALL = Conv(C=16, H=12, W=12, M=24, R=3, S=3)  # fills every rung's pipeline
