@@ -43,7 +43,7 @@ ENTRIES = {
     ),
     "waiting": (
         *("divergent", "divergent_on_one_line", "deadlock", "not_in_mask", "trap", "endless"),
-        *("different_functions", "different_shuffles", "different_votes"),
+        *("different_functions", "different_shuffles", "different_votes", "width_of_24"),
     ),
 }
 
@@ -364,6 +364,7 @@ def test_every_block_starts_with_nan_in_shared_memory(memory):
         ("different_functions", r"thread \(1,0,0\): the lanes .* different functions, at .*\.cu:31 and .*\.cu:29"),
         ("different_shuffles", r"thread \(16,0,0\): the lanes .* different functions, at .*\.cu:52 and .*\.cu:50"),
         ("different_votes", r"thread \(16,0,0\): the lanes .* different functions, at .*\.cu:60 and .*\.cu:58"),
+        ("width_of_24", r"thread \(0,0,0\): a shuffle's width is a power of two, up to 32, at waiting\.cu:63"),
         ("not_in_mask", r"thread \(1,0,0\): a lane calls a warp function with a mask that does not name it"),
         ("trap", r"block \(2,0,0\), thread \(1,0,0\): __trap\(\), at waiting\.cu:38"),
     ],

@@ -59,3 +59,5 @@ extern "C" __global__ void different_votes(int* y)
     else
         y[0] = __ballot_sync(0xffffffff, 1);
 }
+
+extern "C" __global__ void width_of_24(int* y) { y[0] = __shfl_xor_sync(0xffffffff, 1, 1, 24); }  // line 63

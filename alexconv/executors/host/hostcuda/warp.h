@@ -28,8 +28,10 @@ struct Shuffle {
 };
 
 template <Mode mode, class T>
-T shuffle(unsigned mask, T value, unsigned source, Site site)
+T shuffle(unsigned mask, T value, unsigned source, int width, Site site)
 {
+    if (width < 1 || width > warpSize || width & (width - 1))
+        fail("a shuffle's width is a power of two, up to 32", site);
     Shuffle<mode, T> mine{value, value, source};
     wait_for_warp(mask, mine.exchange, &mine, site);
     return mine.result;
@@ -75,7 +77,7 @@ template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize, host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
-    return shuffle<FROM_LANE>(mask, value, segment_first(width) | (source & (width - 1)), site);
+    return shuffle<FROM_LANE>(mask, value, segment_first(width) | (source & (width - 1)), width, site);
 }
 
 // A lane whose source lies outside its segment keeps its own value, in this and the next two.
@@ -83,7 +85,7 @@ template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize, host_cuda::Site site = host_cuda::here())
 {
     const unsigned lane = host_cuda::lane(), inside = lane - host_cuda::segment_first(width);
-    return host_cuda::shuffle<host_cuda::UP>(mask, value, delta <= inside ? lane - delta : lane, site);
+    return host_cuda::shuffle<host_cuda::UP>(mask, value, delta <= inside ? lane - delta : lane, width, site);
 }
 
 template <class T>
@@ -91,7 +93,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
                    host_cuda::Site site = host_cuda::here())
 {
     const unsigned lane = host_cuda::lane(), left = host_cuda::segment_last(width) - lane;
-    return host_cuda::shuffle<host_cuda::DOWN>(mask, value, delta <= left ? lane + delta : lane, site);
+    return host_cuda::shuffle<host_cuda::DOWN>(mask, value, delta <= left ? lane + delta : lane, width, site);
 }
 
 template <class T>
@@ -99,7 +101,7 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize, host_c
 {
     using namespace host_cuda;
     const unsigned own = lane(), source = own ^ unsigned(bits);
-    return shuffle<XOR>(mask, value, source <= segment_last(width) ? source : own, site);
+    return shuffle<XOR>(mask, value, source <= segment_last(width) ? source : own, width, site);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, host_cuda::Site site = host_cuda::here())
