@@ -171,6 +171,22 @@ def test_a_named_barrier_shared_by_groups_that_nothing_orders_is_found(runtime, 
 
 
 @needs_gcc
+@pytest.mark.parametrize("memory", ["", "__shared__ "])
+def test_an_async_copy_to_a_local_array_is_found(runtime, tmp_path, memory):
+    unit = tmp_path / "local.cu"
+    unit.write_text(
+        f'#include "{FOLDER / "arch" / "ampere.cuh"}"\n#line 1\nextern "C" __global__ void kernel(float* y)\n'
+        f"{{\n    {memory}__align__(16) float stage[4];\n    copy_async_16(stage, y, true);\n"
+        "    copy_async_commit_group();\n    copy_async_wait_group<0>();\n    y[4] = stage[threadIdx.x];\n}\n"
+    )
+    module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
+    launch = LaunchConfig("kernel", (), (1, 1, 1), (1, 1, 1), 0)
+    hazards, failure = watch_launch(module, launch, [runtime.allocate(32)], Schedule("latest", seed=1))
+    assert hazards == []
+    assert ("copies to shared memory alone, at local.cu:4" in str(failure)) == (not memory), failure
+
+
+@needs_gcc
 def test_check_has_a_block_of_stream_k_with_parts_of_two_tiles(tmp_path):
     barrier = "            __syncthreads();  // no thread still reads or copies K tiles of the previous tile"
     deep = [conv for conv in kinds.SHAPES if conv.C == 72]
