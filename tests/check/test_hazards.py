@@ -59,6 +59,7 @@ KINDS = {
     "operand_overwritten": "wgmma.wait_group",
     "overtakes": "griddepcontrol.wait",
     "plain_race": "a barrier",
+    "early_sum": "a barrier",
 }
 ASYNC_RUNGS = [rung for rung in LADDER if rung.family in ("igemm", "mma", "wgmma")]
 SMALL = Conv(C=16, H=12, W=12, M=24, R=3, S=3)  # fills every rung's pipeline
@@ -150,6 +151,39 @@ def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals
     outcome = watch_launch(module, launch, [runtime.allocate(128)], Schedule("earliest", seed=1))
     message = "two phases of the barrier in a row end that no thread waits for"
     assert (message in str(outcome)) == (arrivals == 2), outcome
+
+
+@needs_gcc
+@pytest.mark.parametrize("between, names", [("", 1), ("__syncthreads();", 1), ("", 2)])
+def test_a_named_barrier_shared_by_groups_that_nothing_orders_is_found(runtime, tmp_path, between, names):
+    unit = tmp_path / "names.cu"
+    unit.write_text(
+        f'#include "{FOLDER / "arch" / "basics.cuh"}"\n#line 1\nextern "C" __global__ void kernel(float* y)\n'
+        f"{{\n    const int warp = threadIdx.x / 32;\n    if (warp == 0) named_barrier(1, 32);\n    {between}\n"
+        f"    if (warp == 1) named_barrier({names}, 32);\n    y[threadIdx.x] = 1;\n}}\n"
+    )
+    module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
+    launch = LaunchConfig("kernel", (), (1, 1, 1), (64, 1, 1), 0)
+    hazards, failure = watch_launch(module, launch, [runtime.allocate(256)], Schedule("earliest", seed=1))
+    shared = not between and names == 1
+    assert hazards == []
+    assert ("use the same named barrier, at names.cu:6" in str(failure)) == shared, failure
+
+
+@needs_gcc
+@pytest.mark.parametrize("memory", ["", "__shared__ "])
+def test_an_async_copy_to_a_local_array_is_found(runtime, tmp_path, memory):
+    unit = tmp_path / "local.cu"
+    unit.write_text(
+        f'#include "{FOLDER / "arch" / "ampere.cuh"}"\n#line 1\nextern "C" __global__ void kernel(float* y)\n'
+        f"{{\n    {memory}__align__(16) float stage[4];\n    copy_async_16(stage, y, true);\n"
+        "    copy_async_commit_group();\n    copy_async_wait_group<0>();\n    y[4] = stage[threadIdx.x];\n}\n"
+    )
+    module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
+    launch = LaunchConfig("kernel", (), (1, 1, 1), (1, 1, 1), 0)
+    hazards, failure = watch_launch(module, launch, [runtime.allocate(32)], Schedule("latest", seed=1))
+    assert hazards == []
+    assert ("copies to shared memory alone, at local.cu:4" in str(failure)) == (not memory), failure
 
 
 @needs_gcc

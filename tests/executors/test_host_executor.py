@@ -42,7 +42,8 @@ ENTRIES = {
         *("weighted", "stale", "within_static_limit"),
     ),
     "waiting": (
-        *("divergent", "divergent_on_one_line", "deadlock", "different_functions", "not_in_mask", "trap", "endless"),
+        *("divergent", "divergent_on_one_line", "deadlock", "not_in_mask", "trap", "endless"),
+        *("different_functions", "different_shuffles", "different_votes", "width_of_24"),
     ),
 }
 
@@ -240,7 +241,7 @@ def test_float_intrinsics_round_as_they_say(arithmetic):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(512).astype("f4") * 3 for _ in range(2))
     a[:4] = 0.5, 1.5, -0.5, -2.5
-    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((8, 512), "f4"))
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((9, 512), "f4"))
     arithmetic.launch("functions", ONE, (512, 1, 1), 0, [pa, pb, y])
     fused = (a.astype("f8") * b + 1).astype("f4")
     expected = [fused, a * b + np.float32(1), np.rint(a), np.trunc(a), np.floor(a), np.clip(a, 0, 1)]
@@ -251,10 +252,18 @@ def test_float_intrinsics_round_as_they_say(arithmetic):
 
 def test_conversions_to_integers_end_at_the_largest_and_take_nan_for_zero(arithmetic):
     a = np.array([2.0**31, 3e38, np.inf, -(2.0**31), -3e38, -np.inf, np.nan, 2.0**31 - 128], "f4")
-    (pa, _), (pb, _), (y, result) = on_device(a), on_device(a), on_device(np.zeros((8, 8), "f4"))
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(a), on_device(np.zeros((9, 8), "f4"))
     arithmetic.launch("functions", ONE, (8, 1, 1), 0, [pa, pb, y])
     expected = np.array([2.0**31] * 3 + [-(2.0**31)] * 3 + [0, 2.0**31 - 128], "f4")
     np.testing.assert_array_equal(result[2:5], np.array([expected] * 3))
+
+
+def test_an_approximate_quotient_by_a_large_divisor_is_zero(arithmetic):
+    a = np.array([1, -3, np.inf, 8, np.nan, 5], "f4")
+    b = np.array([2.0**127, 3e38, 2.0**127, 2.0**126, 1, np.inf], "f4")
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((9, 6), "f4"))
+    arithmetic.launch("functions", ONE, (6, 1, 1), 0, [pa, pb, y])
+    np.testing.assert_array_equal(result[8], np.array([0, 0, np.nan, 2.0**-123, np.nan, 0], "f4"))
 
 
 def test_wmma_with_float_sums(arithmetic):
@@ -353,13 +362,16 @@ def test_every_block_starts_with_nan_in_shared_memory(memory):
         ("divergent_on_one_line", r"divergent barriers: waits at waiting\.cu:15, thread .* at waiting\.cu:15"),
         ("deadlock", r"deadlock: waits at waiting\.cu:21 for lane 3 of its warp, which waits at waiting\.cu:20"),
         ("different_functions", r"thread \(1,0,0\): the lanes .* different functions, at .*\.cu:31 and .*\.cu:29"),
+        ("different_shuffles", r"thread \(16,0,0\): the lanes .* different functions, at .*\.cu:52 and .*\.cu:50"),
+        ("different_votes", r"thread \(16,0,0\): the lanes .* different functions, at .*\.cu:60 and .*\.cu:58"),
+        ("width_of_24", r"thread \(0,0,0\): a shuffle's width is a power of two, up to 32, at waiting\.cu:63"),
         ("not_in_mask", r"thread \(1,0,0\): a lane calls a warp function with a mask that does not name it"),
         ("trap", r"block \(2,0,0\), thread \(1,0,0\): __trap\(\), at waiting\.cu:38"),
     ],
 )
 def test_threads_that_wait_in_vain_fail_the_launch(waiting, entry, message):
     y, _ = on_device(np.zeros(64, "i4"))
-    block = (32, 1, 1) if entry in ("deadlock", "different_functions") else (64, 1, 1)
+    block = (32, 1, 1) if entry == "deadlock" or entry.startswith("different") else (64, 1, 1)
     with pytest.raises(LaunchError, match=rf"{entry}: .*{message}"):
         waiting.launch(entry, (4, 1, 1) if entry == "trap" else ONE, block, 0, [y])
 
@@ -669,6 +681,7 @@ OVERRUNS = {
     "local": r"reads 4 bytes, 0 bytes beyond local array window of 32 bytes, at overruns.cu:36",
 }
 if not IS_CLANG:
+    OVERRUNS["across_the_end"] = "writes 16 bytes, across the end of local array window of 24 bytes, at overruns.cu:49"
     OVERRUNS["misaligned"] = (
         "misaligned: 'const struct float2' needs a multiple of 8 bytes, the address is 4 beyond one, at overruns.cu:41"
     )

@@ -258,6 +258,7 @@ extern "C" __global__ void kernel(int* y)
         ("named_barrier(1, 160);", "whole warps of the block"),
         ("named_barrier(1, thread < 32 ? 32 : 64);", "deadlock: waits at .*:6 for 32 more threads at a named barrier"),
         ("named_barrier(1, thread % 2 ? 32 : 64);", "named barrier 1 waits for 32 threads at .* and for 64 at .*:6"),
+        ("if (thread % 2) named_barrier(1, 64);", "at a named barrier, with 16 of the 32 lanes of its warp"),
         ("wgmma_fp16(d, 0, 0, true);", "deadlock: waits at .*:6 for 64 more threads of its warpgroup"),
     ],
 )

@@ -98,13 +98,14 @@ extern "C" __global__ void bits(const unsigned* a,  // [n]
 
 extern "C" __global__ void functions(const float* a,  // [n]
                                      const float* b,  // [n]
-                                     float* y)        // [8][n]
+                                     float* y)        // [9][n]
 {
     const int i = threadIdx.x, n = blockDim.x;
     const float results[] = {__fmaf_rn(a[i], b[i], 1), __fadd_rn(__fmul_rn(a[i], b[i]), 1), float(__float2int_rn(a[i])),
                              float(__float2int_rz(a[i])), float(__float2int_rd(a[i])), __saturatef(a[i]),
-                             rsqrtf(fabsf(a[i])), __int_as_float(__float_as_int(a[i]) & 0x7fffffff)};
-    for (int k = 0; k < 8; ++k) y[k * n + i] = results[k];
+                             rsqrtf(fabsf(a[i])), __int_as_float(__float_as_int(a[i]) & 0x7fffffff),
+                             __fdividef(a[i], b[i])};
+    for (int k = 0; k < 9; ++k) y[k * n + i] = results[k];
 }
 
 // D = A B + C for one 16 x 16 x 16 product, with A or B transposed in memory as the types say.

@@ -259,3 +259,13 @@ extern "C" __global__ void plain_race(const float* x, float* y)
     if (FIXED) __syncthreads();
     y[threadIdx.x] = values[SHIFTED(threadIdx.x)];  // plain_race
 }
+
+extern "C" __global__ void early_sum(const float* x, float* y)
+{
+    __shared__ float sum;
+    if (threadIdx.x == 0) sum = 0;
+    if (FIXED) __syncthreads();
+    atomicAdd(&sum, x[threadIdx.x]);  // early_sum
+    __syncthreads();
+    y[threadIdx.x] = sum;
+}

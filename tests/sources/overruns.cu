@@ -41,3 +41,11 @@ extern "C" __global__ void misaligned(const float* x, float* y, int n)
     const float2 pair = *reinterpret_cast<const float2*>(x + threadIdx.x / 4 * 2 + n);  // line 41
     y[threadIdx.x] = pair.x + pair.y;
 }
+
+extern "C" __global__ void across_the_end(const float* x, float* y, int n)
+{
+    __align__(16) float window[6] = {};
+    __syncthreads();
+    *reinterpret_cast<float4*>(window + 4 * n) = make_float4(x[0], x[1], x[2], x[3]);  // line 49
+    y[threadIdx.x] = window[threadIdx.x / 8];
+}

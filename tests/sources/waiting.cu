@@ -43,3 +43,21 @@ extern "C" __global__ void endless(volatile int* y)
 {
     for (y[0] = 1;;) __syncthreads();
 }
+
+extern "C" __global__ void different_shuffles(int* y)
+{
+    if (threadIdx.x < 16)
+        y[0] = __shfl_sync(0xffffffff, 1, 0);
+    else
+        y[0] = __shfl_xor_sync(0xffffffff, 1, 1);
+}
+
+extern "C" __global__ void different_votes(int* y)
+{
+    if (threadIdx.x < 16)
+        y[0] = __any_sync(0xffffffff, 1);
+    else
+        y[0] = __ballot_sync(0xffffffff, 1);
+}
+
+extern "C" __global__ void width_of_24(int* y) { y[0] = __shfl_xor_sync(0xffffffff, 1, 1, 24); }  // line 63

@@ -48,10 +48,11 @@ static void describe(const char* address, char* text, size_t room)
     if (!std::strcmp(kind, "global")) what = "shared or constant array";
     if (!std::strcmp(kind, "heap")) what = first == running.dynamic_shared ? "dynamic shared memory of" : "a buffer of";
     name[std::strcspn(name, ".")] = 0;  // an inlined function's array may be called tile.i
-    const bool before = address < first;
-    const ptrdiff_t distance = before ? first - address : address - first - ptrdiff_t(bytes);
-    std::snprintf(text, room, "%td bytes %s %s %s%s%zu bytes", distance, before ? "before" : "beyond", what, name,
-                  *name ? " of " : "", bytes);
+    const ptrdiff_t before = first - address, beyond = -before - ptrdiff_t(bytes);
+    char where[NAME] = "across the end of";
+    if (before > 0) std::snprintf(where, sizeof where, "%td bytes before", before);
+    if (beyond >= 0) std::snprintf(where, sizeof where, "%td bytes beyond", beyond);
+    std::snprintf(text, room, "%s %s %s%s%zu bytes", where, what, name, *name ? " of " : "", bytes);
 }
 
 static Site site_of(const char* path, int line)

@@ -14,6 +14,10 @@ void some_meet(const unsigned* threads, unsigned count)
 {
     if (watcher) watcher->some_meet(threads, count);
 }
+void arrives_at(int name, bool last, Site site)
+{
+    if (watcher) watcher->arrives_at(name, last, site);
+}
 void thread_exits()
 {
     if (watcher) watcher->thread_exits();

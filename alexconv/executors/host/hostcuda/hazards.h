@@ -27,6 +27,9 @@ void some_meet(const unsigned* threads, unsigned count);
 void thread_exits();
 void block_completes();
 
+// The thread arrives at a named barrier, which opens if it is the last.
+void arrives_at(int name, bool last, Site site);
+
 // Completes one of the copies in flight; false if there is none.
 bool let_one_arrive();
 
@@ -72,6 +75,7 @@ void wait_for_primary_launches();
 constexpr bool WATCHES = false;
 
 inline void some_meet(const unsigned*, unsigned) {}
+inline void arrives_at(int, bool, Site) {}
 inline void thread_exits() {}
 inline void block_completes() {}
 inline bool let_one_arrive() { return false; }

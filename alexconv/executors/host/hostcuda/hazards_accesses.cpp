@@ -81,12 +81,11 @@ void Watcher::touch(std::uintptr_t address, std::size_t bytes, Deed kind, Deed d
         if (kind != STORE && unwritten(chunk, at / CHUNK * CHUNK, mask << word * WORD))
             report(FIRST_WRITE, NOTHING, deed, thread, thread, {}, place);
         if (kind != LOAD) chunk.written |= mask << word * WORD;
+        meet_stores(cell, mask, thread, deed, place, false);
         if (kind == ATOMIC) {
-            if (cell.store.copy && cell.store.bytes & mask) meet_store(cell.store, thread, deed, place, false);
             if (!cell.store.bytes) cell.store = {0, 0, counter, std::uint16_t(thread), std::uint8_t(mask), false};
             continue;
         }
-        meet_stores(cell, mask, thread, deed, place, false);
         if (kind == STORE) {
             meet_loads(cell, shadow->loads(number, word), mask, thread, deed, place);
             store(cell, now(counter, mask, copy));

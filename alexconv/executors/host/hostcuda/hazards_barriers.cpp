@@ -60,6 +60,14 @@ void Watcher::block_meets()
     for (Clock& clock : fenced_) clock = all;
 }
 
+// A GPU counts arrivals, whoever's they are.
+void Watcher::arrives_at(int name, bool last, Site site)
+{
+    if (!ordered(opened_[name], me()))
+        fail("other threads, which no barrier puts before this one, use the same named barrier", site);
+    if (last) opened_[name] = now(0, 0);
+}
+
 void Watcher::barrier_starts(const uint64_t* barrier, Site site)
 {
     const auto [entry, is_new] = slot_of_.try_emplace(barrier, unsigned(slots_.size()));

@@ -8,6 +8,7 @@ namespace host_cuda::hazards {
 void Watcher::start_copy(void* to, const void* from, unsigned bytes, Site site, Effect effect)
 {
     const unsigned thread = me();
+    if (!shared_at(reinterpret_cast<std::uintptr_t>(to))) fail("cp.async copies to shared memory alone", site);
     if (from) depends(from, COPY, place_of(site));
     copies_.push_back({place_of(site), thread, copies_committed_[thread]});
     touch(reinterpret_cast<std::uintptr_t>(to), bytes, STORE, COPY, std::uint32_t(copies_.size() - 1), true);

@@ -91,7 +91,9 @@ inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 // Macros, because C libraries may have functions of these names.
 #define rsqrtf host_cuda::reciprocal_root
 #define __expf host_cuda::exponential
-inline float __fdividef(float a, float b) { return a / b; }
+
+// As a GPU's approximate division (PTX ISA, div.approx), which multiplies by a reciprocal: beyond 2^126 that is zero.
+inline float __fdividef(float a, float b) { return fabsf(b) > 0x1p126f ? a * copysignf(0, b) : a / b; }
 inline float __saturatef(float a) { return fminf(fmaxf(a, 0), 1); }
 
 inline int __float_as_int(float a) { return host_cuda::same_bits<int>(a); }

@@ -6,6 +6,7 @@ namespace host_cuda {
 constexpr unsigned WARP = 32;               // threads of a warp
 constexpr unsigned WARPGROUP = 4 * WARP;    // of four warps, the first of which has a number divisible by four
 constexpr unsigned ALL_LANES = 0xffffffff;  // a mask that names the whole warp
+constexpr unsigned NAMES = 16;              // of named barriers; 0 is __syncthreads
 
 // A place in the source, for messages.
 struct Site {

@@ -74,6 +74,7 @@ public:
         for (unsigned i = 0; i < count; ++i) acquire(threads[i], all, fenced);
     }
 
+    void arrives_at(int name, bool last, Site site);
     void barrier_starts(const uint64_t* barrier, Site site);
 
     void barrier_is_used(const uint64_t* barrier, Site site)
@@ -354,6 +355,7 @@ private:
     std::vector<std::uint32_t> clocks_;   // [threads]
     std::vector<Clock> known_, fenced_;   // [threads][width], empty where nothing was learnt
     std::uint32_t all_know_[EXTRA] = {};  // since the last __syncthreads
+    Mark opened_[NAMES];                  // by name: when the named barrier last opened
 
     std::vector<unsigned> copies_committed_, copies_complete_;                     // groups, by thread
     std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> completions_;  // by thread and group: epoch, clock

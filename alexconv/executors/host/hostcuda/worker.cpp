@@ -345,8 +345,24 @@ void Worker::wait_at_named_barrier(int name, int threads, Site site)
                 site.file, site.line, meeting.expected, other.site.file, other.site.line);
     }
     meeting.expected = unsigned(threads);
-    if (join(meeting, site)) open(meeting, true);
+    const bool last = join(meeting, site);
+    hazards::arrives_at(name, last, site);
+    if (last) {
+        check_whole_warps(meeting);
+        open(meeting, true);
+    }
     let_others_run();
+}
+
+// bar.sync is an instruction of whole warps, and counts all threads of each.
+void Worker::check_whole_warps(const Meeting& meeting)
+{
+    std::vector<unsigned> lanes(warps_.size());
+    for (const Fiber* fiber = meeting.queue.first(); fiber; fiber = fiber->next) ++lanes[fiber->thread.linear / WARP];
+    for (const Fiber* fiber = meeting.queue.first(); fiber; fiber = fiber->next)
+        if (const unsigned present = lanes[fiber->thread.linear / WARP]; present != WARP)
+            give_up(fiber->thread, "waits at %s:%d, at a named barrier, with %u of the %u lanes of its warp",
+                    fiber->site.file, fiber->site.line, present, WARP);
 }
 
 void Worker::wait_for_phase(const std::uint64_t* barrier, unsigned parity, Site site)

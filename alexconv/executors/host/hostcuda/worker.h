@@ -158,8 +158,6 @@ private:
         Queue queue;
     };
 
-    static constexpr unsigned NAMES = 16;  // of named barriers; 0 is __syncthreads
-
     void run_block(std::uint64_t block);
     void run_block(std::uint64_t block, Group& group);
     void poll_again();
@@ -175,6 +173,7 @@ private:
     bool complete_warp(Warp& warp, unsigned mask);
     bool join(Meeting& meeting, Site site);
     void open(Meeting& meeting, bool orders_memory);
+    void check_whole_warps(const Meeting& meeting);
 
     void let_others_run();
     Fiber& next_fiber();
