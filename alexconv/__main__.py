@@ -46,7 +46,8 @@ def parser(program: str) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog=program,
         usage=f"{program} [-h] [--version] COMMAND ...",
-        description="A study framework for convolution kernels on GPUs, checked against a CPU reference.",
+        description="A study framework for convolution kernels on GPUs, checked against a CPU reference.\n"
+        "A rung is one kernel variant: a .cu file and its entry in the ladder (alexconv run --list).",
         epilog=f"commands:\n{commands}\n\n{program} COMMAND --help shows the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

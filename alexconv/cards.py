@@ -1,4 +1,4 @@
-"""Says what each rung does on each GPU that has a description, without any of them.
+"""Compiles, checks and predicts rungs for GPUs that are not here.
 
 python -m alexconv.cards --gpu t4,rtx4090 --layers 3 --rungs mma
 

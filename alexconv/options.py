@@ -27,7 +27,7 @@ _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EI
 
 
 def precision_names() -> str:
-    """The error classes for a command's help, and the type of the sums where that of the arrays does not say it."""
+    """The precision classes for a command's help, and the type of the sums where that of the arrays does not say it."""
     halves = [f"{name}: {row.sums} accumulation" for name, row in PRECISIONS.items() if row.dtype == "float16"]
     return f"{', '.join(PRECISIONS)} ({'; '.join(reversed(halves))})"
 

@@ -103,7 +103,7 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         "--precision",
         type=comma_separated,
         metavar="LIST",
-        help=f"only rungs of these error classes: {precision_names()} (default: all)",
+        help=f"only rungs of these precision classes: {precision_names()} (default: all)",
     )
     add_direction(group)
     add(
@@ -235,7 +235,7 @@ def add_output(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="also write FILE's points to a file to send, without names of hosts and users (docs/send-your-card.md)",
     )
-    add("--list", action="store_true", help="list the rungs and stop")
+    add("--list", action="store_true", help="list the rungs and stop: name (abbreviation, class): idea; constants")
     add("--dry-run", action="store_true", help="show points, pieces, memory and launches, and stop")
     add("--verbose", action="store_true", help="a line for each finished point, and a table with a row for each point")
     add("--json", action="store_true", help="finished records (or the list) as JSON on standard output")

@@ -279,7 +279,7 @@ def split(_: Rates) -> Figure:
 def ring(_: Rates) -> Figure:
     """The producer, the ring of stages with their barriers, and the consumers."""
     figure, axes = sheet(100, 50)
-    box(axes, 2, 17, 17, 13, "producer:\none thread\ncommands the\ncopy engine", SAND, fontsize=8)
+    box(axes, 2, 17, 17, 13, "producer:\none thread\ncommands\nthe TMA", SAND, fontsize=8)
     for stage in range(4):
         x = 30 + 11 * stage
         box(axes, x, 17, 9.5, 13, f"stage {stage}", SKY if stage in (0, 1) else PAPER)

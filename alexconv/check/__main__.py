@@ -52,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
         "rungs",
         nargs="+",
         metavar="RUNG|FOLDER|FILE",
-        help=f"rungs by name, a folder with a ladder.py, a CUDA file (docs/own-kernels.md); {PERSISTENT}",
+        help="rungs by name, a folder with a ladder.py, a CUDA file (docs/own-kernels.md), or "
+        f"{PERSISTENT}, a whole network's kernel",
     )
     options.add_argument("--kinds", default=",".join(KINDS), help=f"which checks: {', '.join(KINDS)} (default: all)")
     options.add_argument(

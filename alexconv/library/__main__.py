@@ -1,4 +1,4 @@
-"""Compiles the kernels that conv2d uses for shapes whose own are not compiled yet.
+"""Compiles conv2d's builds for every shape, which compute first calls.
 
 python -m alexconv.library --arch 80,90a --into FOLDER
 

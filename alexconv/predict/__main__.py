@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for name, text in (
         ("--network", "whole networks instead of layers, or all: docs/predict.md#whole-networks"),
-        ("--precision", f"with --network: error classes, {precision_names()} (default: fp32)"),
+        ("--precision", f"with --network: precision classes, {precision_names()} (default: fp32)"),
         ("--schedule", "with --network: how its stages are launched in a graph (default: terms, in fp16 dependent)"),
     ):
         add(name, type=comma_separated, metavar="LIST", help=text)

@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--precision",
         type=comma_separated,
-        help=f"with --auto: only rungs of these error classes: {precision_names()} (default: all)",
+        help=f"with --auto: only rungs of these precision classes: {precision_names()} (default: all)",
     )
     add(
         "--constants",

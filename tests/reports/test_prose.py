@@ -644,7 +644,7 @@ def predict() -> dict[str, list[float]]:
         "`wgmma-half-blocked` on lenet-86-k7 # %": [-off("lenet-86-k7", "conv2", "fp16")],
         "predicted are #, # and # of the measured times with one image": of_scatter(page.h100_pairs(results), 1),
         "and #, # and # with 128 images, on the H200": of_scatter(page.known_pairs(results), BATCH),
-        "# us against # us on layer 2": [
+        "# µs against # µs on layer 2": [
             unrolled(),
             counter("duration_ns", 2, "unroll-register-matmul", "unroll") / 1e3,
         ],
