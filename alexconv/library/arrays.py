@@ -23,7 +23,7 @@ Four = tuple[int, int, int, int]
 LEGACY_STREAM = 1  # the driver's handle of the legacy default stream, which synchronizes with all blocking streams
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
-ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
+ALIGNMENT = 16  # bytes: the widest access of a rung, and TMA's unit
 MOST_DESCRIPTORS = 4096  # of arrays, in each cache of what follows from them
 
 

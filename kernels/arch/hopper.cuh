@@ -1,4 +1,4 @@
-// Instructions of Hopper: the copy engine (TMA), products of a warpgroup (wgmma), setmaxnreg.
+// Instructions of Hopper: TMA's copies, products of a warpgroup (wgmma), setmaxnreg.
 //
 // (PTX ISA, "Tensor", "Asynchronous warpgroup level matrix instructions", "setmaxnreg".)
 #pragma once
@@ -12,7 +12,7 @@ struct alignas(64) TensorMap {
     unsigned char opaque[128];
 };
 
-// The copy engine (TMA).  One thread issues a copy; its bytes count at the mbarrier.
+// TMA (tensor memory accelerator).  One thread issues a copy; its bytes count at the mbarrier.
 
 // Tile mode: copies the map's box at these coordinates, innermost first.
 __device__ __forceinline__ void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int i0, int i1, int i2)

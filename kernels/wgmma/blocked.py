@@ -41,10 +41,10 @@ def unaligned(conv: Conv, most: int = SHARED, unit: int = CHUNK) -> str | None:
     Its im2col mode begins at a multiple of 16 bytes, ``unit`` channels.
     """
     if conv.C % CHUNK:
-        return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+        return f"{conv.C} channels: TMA takes multiples of {CHUNK}"
     channels = one_product(conv, most).C
     if channels < conv.C and channels % unit:
-        return f"groups of {channels} channels: the copy engine begins at multiples of {unit}"
+        return f"groups of {channels} channels: TMA begins at multiples of {unit}"
     return None
 
 

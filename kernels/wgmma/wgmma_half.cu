@@ -6,7 +6,7 @@
 // Run: alexconv run --rungs wgmma-half --layers 3
 //
 // Parent: mma-half, whose warps load their operands into registers and compute gather addresses.  Here a warpgroup
-// multiplies straight from shared memory, and one producer thread tells the copy engine (TMA) what to gather: the
+// multiplies straight from shared memory, and one producer thread tells TMA what to gather: the
 // consumers only issue wgmmas, and keep their registers for accumulators.
 //
 // order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes tiles of

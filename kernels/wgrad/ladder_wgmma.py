@@ -33,7 +33,7 @@ LEAST_ALIGNED = 0.95  # of the multiprocessors, that have a block where all tile
 MOST_REDUCED_THREADS, MOST_REDUCED = 512, 10240  # of a block of the reduction: threads, weights of 64 channels
 MOST_TAPS = 192  # of a tile: a thread has an accumulator for every second of them, and another for the promoted sums
 RATE = 1780.0  # multiply-adds per cycle of a multiprocessor, of terms, as measured on an H100
-ROW_CYCLES = 4.8  # of a row of a plane that the copy engine gathers in im2col mode, as measured on an H100
+ROW_CYCLES = 4.8  # of a row of a plane that TMA gathers in im2col mode, as measured on an H100
 ENDS = {1: 7.0, 2: 14.0}  # microseconds of the parts of tiles at the ends of a block's sequence, by terms
 PRODUCTS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
 STAGES, MOST_STAGES = (2, 3, 4, 5, 6, 7, 8), 4
@@ -94,7 +94,7 @@ def k_stages(p: Problem) -> int:
 
 
 def stage_cycles(p: Problem, terms: int) -> float:
-    """Cycles of a stage: a block multiplies, or waits for rows of x that the copy engine gathers one by one."""
+    """Cycles of a stage: a block multiplies, or waits for rows of x that TMA gathers one by one."""
     rows = terms * p["UNITS"] * ceil(p["UNIT_TAPS"] / PLANE_VALUES)
     return p["TILE_PIXELS"] * max(PRODUCTS[terms] * p["TILE_FILTERS"] * tile_taps(p) / RATE, rows * ROW_CYCLES)
 
@@ -335,7 +335,7 @@ def refuses(terms: int, in_place: bool, halves: bool) -> Callable[[Problem], str
     def reason(p: Problem) -> str | None:
         conv = p.conv
         if halves and conv.M % CHUNK:
-            return f"{conv.M} filters: the copy engine takes multiples of {CHUNK}"
+            return f"{conv.M} filters: TMA takes multiples of {CHUNK}"
         if in_place and (reason := unaligned(conv)):
             return reason
         if side(conv, in_place) > 1 and (conv.strides != (conv.U, conv.U) or conv.dilation != (1, 1)):

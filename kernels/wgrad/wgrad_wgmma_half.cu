@@ -7,7 +7,7 @@
 // Run: alexconv run --rungs wgrad-wgmma-half --layers 3
 //
 // Parent: wgrad-mma-half, whose warps compute addresses, load operands value by value and keep them in registers on
-// their way to shared memory.  Here one thread tells the copy engine what to bring, padding and strides included, and a
+// their way to shared memory.  Here one thread tells TMA what to bring, padding and strides included, and a
 // warpgroup multiplies from shared memory what the copies left there: in NHWC both operands have the sum's index, the
 // pixels, outermost, and wgmma reads fp16 matrices in that order too.
 //
@@ -20,7 +20,7 @@
 #define PROMOTED_PLANES 2
 #include "stream_k.cuh"
 
-static_assert(C % CHUNK == 0 && M % CHUNK == 0, "the copy engine takes whole chunks");
+static_assert(C % CHUNK == 0 && M % CHUNK == 0, "TMA takes whole chunks");
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* input_map,     // of x [N][H][W][C]

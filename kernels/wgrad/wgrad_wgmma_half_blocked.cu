@@ -17,7 +17,7 @@
 #define PROMOTED_PLANES 2
 #include "stream_k.cuh"
 
-static_assert(M % CHUNK == 0, "the copy engine takes whole chunks");
+static_assert(M % CHUNK == 0, "TMA takes whole chunks");
 constexpr int CHUNKS = BLOCKED_C / CHUNK, BLOCK_PIXELS = 64;
 constexpr int TILES_ACROSS_PLANE = (BLOCKED_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS, ROW_VALUES = BLOCK_PIXELS * SIDE * C;
 

@@ -1,4 +1,4 @@
-"""The host executor's twins of kernels/arch/: fragments, barriers, the copy engine, products of a warpgroup."""
+"""The host executor's twins of kernels/arch/: fragments, barriers, TMA, products of a warpgroup."""
 
 import json
 
@@ -42,7 +42,7 @@ def random_halves(shape, seed=0):
 
 
 def swizzled(rows):
-    """Rows of 64 halves, or tiles of such rows, as the copy engine writes them to shared memory."""
+    """Rows of 64 halves, or tiles of such rows, as TMA writes them to shared memory."""
     chunks = rows.reshape(-1, 8, 8)
     place = np.arange(8)[None, :] ^ (np.arange(len(chunks)) % 8)[:, None]
     out = np.empty_like(chunks)
@@ -275,7 +275,7 @@ def test_barriers_used_wrongly_fail_the_launch(tmp_path, statement, message):
         run(tmp_path, "\n".join(lines), [np.zeros(1, "i4")], block=GROUP)
 
 
-# ---- The copy engine -------------------------------------------------------------------------------------------------
+# ---- TMA -------------------------------------------------------------------------------------------------------------
 
 # Copies a box to shared memory, and writes all of it out.
 BOX = """

@@ -177,7 +177,7 @@ def test_products_of_groups_begin_where_the_copy_engine_does(host_unoptimized, n
     conv = GROUPS_OF[channels]
     bound = BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {}, 2, H200), H200)
     if channels == 36 and RUNGS[name].precision == "fp16":  # 72 bytes
-        assert bound.refusal() == "groups of 36 channels: the copy engine begins at multiples of 8"
+        assert bound.refusal() == "groups of 36 channels: TMA begins at multiples of 8"
     else:
         assert bound.refusal() is None
         assert_exact(host_unoptimized, bound, 2)

@@ -111,7 +111,7 @@ def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
 
 
 def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkeypatch, capsys):
-    reason = "the copy engine's scatter has no twin"
+    reason = "TMA's scatter has no twin"
     made_up = replace(DIRECT, name="made-up", alias="mu", gpu_only=reason)
     host = HostExecutor()
     monkeypatch.setattr(host, "load", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))

@@ -99,7 +99,7 @@ def test_the_matrix_resumes_and_shows_what_does_not_apply(tmp_path, capsys):
     assert "0 points, 0 wrong" in capsys.readouterr().out
     records = [header for header in read([file]).headers.values() if header["type"] == "card"]
     assert {record["reason"] for record in records if record["gpu"] == "h100"} == {
-        "3 channels: the copy engine takes multiples of 8",
+        "3 channels: TMA takes multiples of 8",
         "363 taps of a filter exceed 320",
     }
 

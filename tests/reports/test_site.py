@@ -128,7 +128,7 @@ def test_a_rung_s_page_says_which_layers_it_does_not_take_and_why(counted: Path)
     report = compose(measurements_of(counted), gather([counted]))
     rows = {row["layer"]: row["why"] for row in table(report, "wgmma-window-in-place-refused")}
     assert list(rows) == [1, 2, 3, 4, 5]
-    assert rows[1] == "3 channels: the copy engine takes multiples of 8"
+    assert rows[1] == "3 channels: TMA takes multiples of 8"
     assert not any(table.key == "direct-refused" for table in report.tables())
 
 

@@ -1,4 +1,4 @@
-"""Tensor maps: descriptors of arrays for TMA, the copy engine of Hopper and later GPUs.
+"""Tensor maps: descriptors of arrays for TMA, the tensor memory accelerator of Hopper and later GPUs.
 
 Encoded by the driver through cuda-bindings, since PyCUDA has no call for it, and kept in device memory, where a kernel
 takes them by address.  (CUDA driver API, "Tensor Map Object Management".)
@@ -56,7 +56,7 @@ class TensorMaps:
 
 def encode(tensor_map: TensorMap, p: Problem, address: int) -> np.ndarray:
     """The map of an array that lies at ``address``, as ``[MAP_BYTES]`` uint8; raises LaunchError, MissingTool."""
-    driver = require_bindings("a rung that uses the copy engine (TMA)")
+    driver = require_bindings("a rung that uses TMA")
     dims = [driver.cuuint64_t(size) for size in tensor_map.dims(p)]
     strides = [driver.cuuint64_t(size) for size in tensor_map.strides(p)]
     box = tensor_map.box(p)

@@ -1,4 +1,4 @@
-"""Tensor maps for the host executor's copy engine: plain structures, with the limits that the CUDA driver checks."""
+"""Tensor maps for the host executor's TMA: plain structures, with the limits that the CUDA driver checks."""
 
 import ctypes
 from collections.abc import Callable

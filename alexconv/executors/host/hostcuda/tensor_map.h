@@ -1,4 +1,4 @@
-// TMA, the copy engine: copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes.
+// TMA copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes.
 //
 // The thread that starts a copy carries it out, and its bytes, zeros for elements outside included, count at the
 // barrier immediately; the build for async hazards delays it (hazards.h).
@@ -51,7 +51,7 @@ inline bool inside(int64_t i, unsigned extent) { return i >= 0 && i < int64_t(ex
 
 inline void check_copy(const void* to, const TensorMap* map, unsigned rank, bool im2col, Site site)
 {
-    if (misalignment(to, ATOM_BYTES)) fail("the copy engine needs a destination aligned to 1024 bytes here", site);
+    if (misalignment(to, ATOM_BYTES)) fail("TMA needs a destination aligned to 1024 bytes here", site);
     if (map->rank != rank || (map->steps[0] != 0) != im2col)
         fail(im2col ? "tma_load_im2col needs an im2col map" : "tma_load_box needs a tiled map of three dimensions", site);
 }
