@@ -17,14 +17,14 @@ TYPE, OUTSIDE, COUNTERS = "library-trials", "library-outside", "library-counters
 MOST_SLOWER = 1.1  # a goal for every layer
 LOST = 1.25  # the table of layers has those whose choice takes longer than so many times the shortest time
 CLASSES = ("class", "layers", "than cuDNN, geometric mean", "goal", "worst", "at most 1.10× slower")
-SLOWER = ("kind", "layer", "N", "class", "ours, us", "cuDNN, us", "than cuDNN", "rung")
+SLOWER = ("kind", "layer", "N", "class", "ours, µs", "cuDNN, µs", "than cuDNN", "rung")
 COUNTED = (
     "layer",
     "N",
     "class",
     "longest kernel",
     "kernels",
-    "us",
+    "µs",
     "waves",
     "DRAM",
     "L2",
@@ -35,7 +35,7 @@ COUNTED = (
 THROUGHPUTS = ("dram_throughput", "l2_throughput", "l1_throughput", "tensor_pipe", "issue_slots")
 KINDS = ("layers", "number", "choice over fastest, geometric mean", "worst")
 EARLIER = ("earlier records", *KINDS[1:])
-LAYERS = ("layer", "N", "class", "layout", "chosen", "us", "fastest", "us of it", "over fastest")
+LAYERS = ("layer", "N", "class", "layout", "chosen", "µs", "fastest", "µs of it", "over fastest")
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def show_network(console: Console, record: Record, gpu: Gpu) -> None:
     table = Table(
         Column("stage", no_wrap=True),
         Column("rung", no_wrap=True),
-        *(Column(name, justify="right") for name in ("alone, us", "in the network, us")),
+        *(Column(name, justify="right") for name in ("alone, µs", "in the network, µs")),
         "limit",
         title=f"{label} on {gpu.name}, predicted",
     )

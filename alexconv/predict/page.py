@@ -138,7 +138,7 @@ def _median_of(timed: Sequence[Record]) -> float | None:
 
 def networks(times: Sequence[NetworkTime]) -> Iterator[str]:
     """Lines of a table of stages that were timed alone, and of whole networks."""
-    yield "| class | N | schedule | stage | rung | predicted, us | measured, us | error % |"
+    yield "| class | N | schedule | stage | rung | predicted, µs | measured, µs | error % |"
     yield "|---|---:|---|---|---|---:|---:|---:|"
     for time in times:
         if time.measured or time.stage == WHOLE:
@@ -150,7 +150,7 @@ def networks(times: Sequence[NetworkTime]) -> Iterator[str]:
 
 def whole_networks(times: Sequence[NetworkTime]) -> Iterator[str]:
     """Lines of a table of whole networks, each with the stage that is most microseconds off."""
-    yield "| network | class | N | predicted, us | measured, us | error % | furthest stage | rung | off by, us | % |"
+    yield "| network | class | N | predicted, µs | measured, µs | error % | furthest stage | rung | off by, µs | % |"
     yield "|---|---|---:|---:|---:|---:|---|---|---:|---:|"
     for whole in (time for time in times if time.stage == WHOLE):
         stages = [time for time in times if time.axes == whole.axes and time.rung and time.missed is not None]
