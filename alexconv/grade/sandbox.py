@@ -488,8 +488,10 @@ def visible(shown: Sequence[Path]) -> list[Path]:
         if path.absolute() not in own and not any(folder.is_relative_to(path.resolve()) for folder in inner)
     ]
     candidates = [*map(Path, SYSTEM), *compiler(find_cxx()), *toolkit, *python, *packages, *libraries, *shown]
+    paths = {path.absolute() for path in candidates if path.exists()}
+    paths |= {path.resolve() for path in paths if path.is_symlink()}  # as an environment may be
     visible_paths: list[Path] = []
-    for path in sorted({path.absolute() for path in candidates if path.exists()}, key=lambda path: len(path.parts)):
+    for path in sorted(paths, key=lambda path: len(path.parts)):
         if not any(path.is_relative_to(outer) and not outer.is_symlink() for outer in visible_paths):
             visible_paths.append(path)
     return visible_paths

@@ -440,6 +440,13 @@ def test_a_compiler_may_lie_anywhere_and_shows_nothing_of_its_user(tmp_path, mon
     assert {cxx, folder, tmp_path / "gcc" / "include"} <= set(sandbox.visible([]))
 
 
+def test_an_environment_behind_a_link_is_visible(tmp_path, monkeypatch):
+    (tmp_path / "environment").mkdir()
+    (tmp_path / ".venv").symlink_to("environment")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert {tmp_path / ".venv", tmp_path / "environment"} <= set(sandbox.visible([]))
+
+
 def test_a_library_s_folder_is_visible_unless_the_user_s_own_or_a_shown_one_lies_in_it(tmp_path, monkeypatch):
     library, home, data = (tmp_path / name for name in ("library", "home", "data"))
     for folder in (library, home / "user", data / "shown"):
