@@ -20,7 +20,7 @@ from pathlib import Path
 
 from alexconv.compiling.nvcc import find_nvcc
 from alexconv.compiling.toolchain import program_of_wheel
-from alexconv.errors import AlexconvError, CompileError, MissingTool
+from alexconv.errors import AlexconvError, CompileError, MachineFault, MissingTool
 from alexconv.files import replacing
 from alexconv.paths import cache_dir
 
@@ -117,17 +117,23 @@ def find_nvdisasm() -> str:
 
 
 def disassembled(cubin: bytes) -> str:
-    """nvdisasm's text of a cubin, from the cache if it is there; raises MissingTool and CompileError."""
+    """nvdisasm's text of a cubin, from the cache if it is there; raises MissingTool, CompileError and MachineFault."""
     path = cache_dir("disassembly") / f"{sha256(cubin).hexdigest()[:32]}.xz"
     try:
         return lzma.decompress(path.read_bytes()).decode()
     except (OSError, lzma.LZMAError):
         pass
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [find_nvdisasm(), "-c", "-hex", "-g", file.name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+    program = find_nvdisasm()
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(cubin)
+            file.flush()
+            command = [program, "-c", "-hex", "-g", file.name]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        raise MachineFault(f"nvdisasm did not finish within {TIME_LIMIT} s; try again") from None
+    except OSError as error:
+        raise MachineFault(f"nvdisasm cannot run: {error.strerror}; try again") from None
     if done.returncode:
         raise CompileError(f"nvdisasm: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'it failed'}")
     with replacing(path) as target:

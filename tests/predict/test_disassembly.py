@@ -5,7 +5,7 @@ import pytest
 import stored_code
 
 from alexconv.compiling import nvcc
-from alexconv.errors import MissingTool
+from alexconv.errors import MachineFault, MissingTool
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.predict import cubins, disassembly, gpu, model, native, opcodes
@@ -220,3 +220,15 @@ def test_one_of_two_floats_is_chosen(chosen, bits):
         threads=32,
     )
     assert counts[6:] == [1, 0, 0]
+
+
+def test_a_disassembler_that_does_not_end_or_start_is_the_machine_s_fault(tmp_path, monkeypatch):
+    program = tmp_path / "nvdisasm"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(disassembly, "find_nvdisasm", lambda: str(program))
+    monkeypatch.setattr(disassembly, "TIME_LIMIT", 0.1)
+    with pytest.raises(MachineFault, match="nvdisasm cannot run: Permission denied; try again"):
+        disassembly.disassembled(b"a cubin that no cache has")
+    program.chmod(0o755)
+    with pytest.raises(MachineFault, match="nvdisasm did not finish"):
+        disassembly.disassembled(b"a cubin that no cache has")
