@@ -8,6 +8,7 @@ import torch
 
 from alexconv.library.arrays import TO_NCHW, TO_NHWC
 from alexconv.library.convolution import Conv2d
+from alexconv.library.operation import observed
 from alexconv.library.terms import explicit_padding, one_of, terms_of
 from alexconv.library.torch_fusion import (
     Rewriting,
@@ -59,8 +60,8 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
             return self._stored(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
-        traced_or_cast = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
-        if traced_or_cast or needs_grad(x, weight, bias, residual):
+        observed_or_cast = observed(torch) or torch.is_autocast_enabled(x.device.type)
+        if observed_or_cast or needs_grad(x, weight, bias, residual):
             y: torch.Tensor = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
             return self._stored(y, place, out)
         if place is not None:

@@ -13,12 +13,12 @@ from torch import nn
 
 from alexconv.library import pixels
 from alexconv.library.arrays import is_aligned, view
-from alexconv.library.operation import is_plain
+from alexconv.library.operation import is_plain, observed
 
 
 def takes(*tensors: torch.Tensor) -> bool:
     """Whether pixels.cu may compute with these tensors."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled(tensors[0].device.type):
+    if observed(torch) or torch.is_autocast_enabled(tensors[0].device.type):
         return False
     return not needs_grad(*tensors) and all(
         tensor.is_cuda and tensor.dim() == 4 and is_plain(tensor) and tensor.dtype in (torch.float32, torch.float16)

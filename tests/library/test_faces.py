@@ -416,6 +416,19 @@ def test_a_layer_is_not_computed_after_its_input_has_changed(torch):
         torch.testing.assert_close(model(x_of(torch)), expected)
 
 
+@pytest.mark.filterwarnings("default")
+def test_traces_and_transforms_see_a_patched_convolution(torch):
+    model, x = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 1)), x_of(torch)
+    expected, make_fx = model(2 * x).detach(), torch.fx.experimental.proxy_tensor.make_fx
+    alexconv.patch(model, say=str)
+    with torch.no_grad():
+        traces = torch.jit.trace(model, x), make_fx(model)(x), lambda x: torch.func.vmap(model)(x[:, None])[:, 0]
+        for traced in traces:
+            torch.testing.assert_close(traced(2 * x), expected, rtol=1e-5, atol=1e-5)
+        with pytest.raises(RuntimeError, match="has no forward-mode gradients"):
+            torch.func.jvp(model, (x,), (x,))
+
+
 def test_a_bias_alone_is_trained(torch):
     layer = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3))
     layer[0].weight.requires_grad_(False)
