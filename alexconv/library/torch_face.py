@@ -42,6 +42,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         self.terms = terms_of(layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups)
         self._fixed: dict[str | None, Conv2d] = {}  # by activation
         self._versions: tuple[Any, ...] = ()
+        self._kept: list[torch.Tensor] = []
 
     def forward(
         self,
@@ -75,14 +76,16 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """The module without its prepared filters, which belong to the memory of a GPU: for copies and files."""
-        return {**vars(self), "_fixed": {}, "_versions": ()}
+        return {**vars(self), "_fixed": {}, "_versions": (), "_kept": []}
 
     def _layer(self, activation: str | None) -> Conv2d:
         """The layer with an activation and its filters as they are now."""
         weight, bias, terms = self.weight, self.bias, self.terms
         versions = version(weight), version(bias)
         if versions != self._versions:
+            # The memory is kept, so that no other tensor gets its address.
             self._versions, self._fixed = versions, {}
+            self._kept = [tensor.detach() for tensor in (weight, bias) if tensor is not None]
         if activation not in self._fixed:
             self._fixed[activation] = Conv2d(
                 weight.detach(),

@@ -66,6 +66,7 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
     """A batch norm in evaluation, with its activation."""
 
     _factors: tuple[Any, torch.Tensor, torch.Tensor] | None = None
+    _kept: tuple[torch.Tensor | None, ...] = ()
 
     def forward(self, x: torch.Tensor, activation: str | None = None) -> torch.Tensor:
         """The activation of the normalized tensor."""
@@ -86,6 +87,8 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
             factors = factors if weight is None else factors * weight
             shifts: Any = mean * -factors if bias is None else bias - mean * factors
             self._factors = versions, factors.float(), shifts.float()
+            # The memory is kept, so that no other tensor gets its address.
+            self._kept = tuple(values if values is None else values.detach() for values in state)
         return self._factors[1:]
 
 

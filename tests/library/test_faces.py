@@ -429,6 +429,18 @@ def test_traces_and_transforms_see_a_patched_convolution(torch):
             torch.func.jvp(model, (x,), (x,))
 
 
+def test_a_patched_convolution_has_the_filters_of_now_whatever_their_address(torch):
+    model, x = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 1)), torch.rand(1, 64, 2, 2)
+    alexconv.patch(model, say=str)
+    with torch.no_grad():
+        for _ in range(50):
+            parameters = {name: torch.randn_like(values) for name, values in model.named_parameters()}
+            y = torch.func.functional_call(model, parameters, (x,))
+            expected = torch.nn.functional.conv2d(x, parameters["0.weight"], parameters["0.bias"])
+            torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+            del parameters
+
+
 def test_a_bias_alone_is_trained(torch):
     layer = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3))
     layer[0].weight.requires_grad_(False)
