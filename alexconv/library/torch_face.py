@@ -37,6 +37,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, layer: torch.nn.Conv2d, precision: str, norm: torch.nn.BatchNorm2d | None = None) -> None:
         super().__init__()
+        self.__dict__.update({name: getattr(layer, name) for name in layer.__constants__})  # sizes that models read
         self.weight, self.bias = folded(layer, norm) if norm else (layer.weight, layer.bias)
         self.precision = precision
         self.terms = terms_of(layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups)
@@ -46,7 +47,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
 
     def forward(
         self,
-        x: torch.Tensor,
+        input: torch.Tensor,
         residual: torch.Tensor | None = None,
         activation: str | None = None,
         place: tuple[int, int] | None = None,
@@ -58,12 +59,16 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         In ``out`` if given; ``place``: as a slice of a new array, of its channels and its first one in that;
         ``planes``: in nchw, whatever x is, of floats, since rungs for few channels of these store planes.
         """
+        x = input
+        if x.dim() == 3 and place is out is None:  # an image without a batch
+            y: torch.Tensor = self(x[None])[0]
+            return activated(y if residual is None else y + residual, activation)
         if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
             return self._stored(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
         observed_or_cast = observed(torch) or torch.is_autocast_enabled(x.device.type)
         if observed_or_cast or needs_grad(x, weight, bias, residual):
-            y: torch.Tensor = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
+            y = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
             return self._stored(y, place, out)
         if place is not None:
             channels, start = place

@@ -441,6 +441,19 @@ def test_a_patched_convolution_has_the_filters_of_now_whatever_their_address(tor
             del parameters
 
 
+def test_a_patched_convolution_has_the_layers_sizes_and_takes_an_image(torch):
+    layer = torch.nn.Conv2d(4, 6, 3, 2, padding="valid")
+    model, x = torch.nn.Sequential(layer), x_of(torch)[0]
+    expected = model(x).detach()
+    alexconv.patch(model, say=str)
+    assert [getattr(model[0], name) for name in layer.__constants__] == [
+        getattr(layer, name) for name in layer.__constants__
+    ]
+    for context in (torch.no_grad(), torch.enable_grad()):
+        with context:
+            torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_bias_alone_is_trained(torch):
     layer = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3))
     layer[0].weight.requires_grad_(False)
