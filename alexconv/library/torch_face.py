@@ -13,6 +13,7 @@ from alexconv.library.terms import explicit_padding, one_of, terms_of
 from alexconv.library.torch_fusion import (
     Rewriting,
     Untraceable,
+    copied_into,
     foldable_norms,
     folded,
     hooked,
@@ -63,7 +64,9 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         if x.dim() == 3 and place is out is None:  # an image without a batch
             y: torch.Tensor = self(x[None])[0]
             return activated(y if residual is None else y + residual, activation)
-        if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
+        if residual is not None and not (
+            isinstance(residual, torch.Tensor) and residual.dtype == x.dtype and residual.shape == self.y_shape(x)
+        ):
             return self._stored(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
         observed_or_cast = observed(torch) or torch.is_autocast_enabled(x.device.type)
@@ -107,7 +110,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     @staticmethod
     def _stored(y: torch.Tensor, place: tuple[int, int] | None, out: torch.Tensor | None) -> torch.Tensor:
         """An output where a call wants it."""
-        return placed_copy(y, *place) if place is not None else y if out is None else out.copy_(y)
+        return placed_copy(y, *place) if place is not None else copied_into(out, y)
 
     def y_shape(self, x: torch.Tensor) -> tuple[int, int, int, int]:
         """The output's shape."""

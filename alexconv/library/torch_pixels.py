@@ -18,7 +18,9 @@ from alexconv.library.operation import is_plain, observed
 
 def takes(*tensors: torch.Tensor) -> bool:
     """Whether pixels.cu may compute with these tensors."""
-    if observed(torch) or torch.is_autocast_enabled(tensors[0].device.type):
+    if observed(torch) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        return False
+    if torch.is_autocast_enabled(tensors[0].device.type):
         return False
     return not needs_grad(*tensors) and all(
         tensor.is_cuda and tensor.dim() == 4 and is_plain(tensor) and tensor.dtype in (torch.float32, torch.float16)
