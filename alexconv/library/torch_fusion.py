@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from alexconv.library.operation import observed
 from alexconv.library.terms import GELU, RELU, RELU6, SILU
 from alexconv.library.torch_pixels import (
     PATCHES,
@@ -510,8 +511,8 @@ def new_array(like: torch.Tensor, shape: Iterable[int]) -> torch.Tensor:
 
 
 def placed_copy(x: torch.Tensor, channels: int, start: int) -> torch.Tensor:
-    """A copy of a tensor as a slice of a new one with so many channels; the tensor itself where it needs a gradient."""
-    if needs_grad(x):
+    """A copy of a tensor as a slice of a new one with so many channels; the tensor itself where it stays ``apart``."""
+    if apart(x):
         return x
     N, C, H, W = x.shape
     return new_array(x, (N, channels, H, W)).narrow(1, start, C).copy_(x)
@@ -520,9 +521,9 @@ def placed_copy(x: torch.Tensor, channels: int, start: int) -> torch.Tensor:
 def beside(part: torch.Tensor, start: int, channels: int, written: Sequence[torch.Tensor] = ()) -> torch.Tensor | None:
     """The channels of a slice's whole array from ``start`` on, counted from the slice's first; ``written`` ones.
 
-    Tensors that need gradients are no slices but concatenated, as autograd keeps what they were.
+    Tensors that stay ``apart`` are concatenated.
     """
-    if needs_grad(part, *written):
+    if apart(part, *written):
         return torch.cat(written, 1) if written else None
     N, _, H, W = part.shape
     first = part.storage_offset() + start * part.stride(1)
@@ -530,8 +531,13 @@ def beside(part: torch.Tensor, start: int, channels: int, written: Sequence[torc
 
 
 def copied_into(out: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    """``out``, if there is one, with a tensor's values; the tensor itself where it needs a gradient."""
-    return x if out is None or needs_grad(x) else out.copy_(x)
+    """``out``, if there is one, with a tensor's values; the tensor itself where it stays ``apart``."""
+    return x if out is None or apart(x) else out.copy_(x)
+
+
+def apart(*tensors: torch.Tensor) -> bool:
+    """Whether tensors are no slices of an array: if traced, or for autograd, which keeps what they were."""
+    return observed(torch) or needs_grad(*tensors)
 
 
 def replace_by_identity(model: nn.Module, done: Container[nn.Module]) -> list[str]:

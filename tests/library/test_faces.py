@@ -600,7 +600,8 @@ def test_a_models_own_forward_stays(torch):
         torch.testing.assert_close(model(x_of(torch)).detach(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gradients_of_a_concatenation_whose_parts_are_kept(torch):
+@pytest.mark.filterwarnings("default")
+def test_gradients_and_traces_of_a_concatenation_whose_parts_are_kept(torch):
     def forward(torch, model, x):
         y = model.a(x)
         return torch.cat([y, model.b(model.norm(y) * y)], 1)
@@ -613,6 +614,11 @@ def test_gradients_of_a_concatenation_whose_parts_are_kept(torch):
         (module(x) ** 2).sum().backward()
         grads.append(x.grad)
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        expected, x = model(x_of(torch)), x_of(torch)
+        compiled = torch.compile(patched, backend="eager", fullgraph=True)
+        for traced in (compiled, torch.export.export(patched, (x,)).module(), torch.jit.trace(patched, x)):
+            torch.testing.assert_close(traced(x), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("default")
