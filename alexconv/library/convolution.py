@@ -31,7 +31,7 @@ import sys
 from typing import Any
 
 from alexconv.library.filters import FixedFilters, requires_grad
-from alexconv.library.operation import PLAIN, Operation, operation_of
+from alexconv.library.operation import PLAIN, Operation, observed, operation_of
 from alexconv.library.terms import Padding, Pair, terms_of
 
 
@@ -121,7 +121,7 @@ def output(
     needs_grad = fixed.requires_grad if fixed else requires_grad(filters) or requires_grad(bias)
     needs_grad = needs_grad or requires_grad(residual)
     if (
-        torch.compiler.is_compiling()
+        observed(torch)
         or torch.is_autocast_enabled(x.device.type)
         or type(x).__name__ not in PLAIN
         or (torch.is_grad_enabled() and (x.requires_grad or needs_grad or requires_grad(out)))

@@ -368,6 +368,17 @@ def check_apart(out: View, array: View | None, name: str) -> None:
         raise ValueError(f"out and {name} have the same memory")
 
 
+def observed(torch: Any) -> bool:
+    """Whether torch's operators are traced, transformed or differentiated forward, so that a call must be one."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
 def is_plain(values: Any) -> bool:
     """Whether an array is None or a plain torch tensor, whose memory holds its values."""
     return values is None or (type(values).__name__ in PLAIN and not values.is_neg())

@@ -8,10 +8,12 @@ import torch
 
 from alexconv.library.arrays import TO_NCHW, TO_NHWC
 from alexconv.library.convolution import Conv2d
+from alexconv.library.operation import observed
 from alexconv.library.terms import explicit_padding, one_of, terms_of
 from alexconv.library.torch_fusion import (
     Rewriting,
     Untraceable,
+    copied_into,
     foldable_norms,
     folded,
     hooked,
@@ -36,15 +38,17 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, layer: torch.nn.Conv2d, precision: str, norm: torch.nn.BatchNorm2d | None = None) -> None:
         super().__init__()
+        self.__dict__.update({name: getattr(layer, name) for name in layer.__constants__})  # sizes that models read
         self.weight, self.bias = folded(layer, norm) if norm else (layer.weight, layer.bias)
         self.precision = precision
         self.terms = terms_of(layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups)
         self._fixed: dict[str | None, Conv2d] = {}  # by activation
         self._versions: tuple[Any, ...] = ()
+        self._kept: list[torch.Tensor] = []
 
     def forward(
         self,
-        x: torch.Tensor,
+        input: torch.Tensor,
         residual: torch.Tensor | None = None,
         activation: str | None = None,
         place: tuple[int, int] | None = None,
@@ -56,12 +60,18 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         In ``out`` if given; ``place``: as a slice of a new array, of its channels and its first one in that;
         ``planes``: in nchw, whatever x is, of floats, since rungs for few channels of these store planes.
         """
-        if residual is not None and (residual.dtype != x.dtype or residual.shape != self.y_shape(x)):
+        x = input
+        if x.dim() == 3 and place is out is None:  # an image without a batch
+            y: torch.Tensor = self(x[None])[0]
+            return activated(y if residual is None else y + residual, activation)
+        if residual is not None and not (
+            isinstance(residual, torch.Tensor) and residual.dtype == x.dtype and residual.shape == self.y_shape(x)
+        ):
             return self._stored(activated(self(x) + residual, activation), place, out)
         weight, bias = self.weight, self.bias
-        traced_or_cast = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
-        if traced_or_cast or needs_grad(x, weight, bias, residual):
-            y: torch.Tensor = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
+        observed_or_cast = observed(torch) or torch.is_autocast_enabled(x.device.type)
+        if observed_or_cast or needs_grad(x, weight, bias, residual):
+            y = convolve(x, weight, bias, None, self.terms._replace(activation=activation), residual)
             return self._stored(y, place, out)
         if place is not None:
             channels, start = place
@@ -74,14 +84,16 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """The module without its prepared filters, which belong to the memory of a GPU: for copies and files."""
-        return {**vars(self), "_fixed": {}, "_versions": ()}
+        return {**vars(self), "_fixed": {}, "_versions": (), "_kept": []}
 
     def _layer(self, activation: str | None) -> Conv2d:
         """The layer with an activation and its filters as they are now."""
         weight, bias, terms = self.weight, self.bias, self.terms
         versions = version(weight), version(bias)
         if versions != self._versions:
+            # The memory is kept, so that no other tensor gets its address.
             self._versions, self._fixed = versions, {}
+            self._kept = [tensor.detach() for tensor in (weight, bias) if tensor is not None]
         if activation not in self._fixed:
             self._fixed[activation] = Conv2d(
                 weight.detach(),
@@ -98,7 +110,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     @staticmethod
     def _stored(y: torch.Tensor, place: tuple[int, int] | None, out: torch.Tensor | None) -> torch.Tensor:
         """An output where a call wants it."""
-        return placed_copy(y, *place) if place is not None else y if out is None else out.copy_(y)
+        return placed_copy(y, *place) if place is not None else copied_into(out, y)
 
     def y_shape(self, x: torch.Tensor) -> tuple[int, int, int, int]:
         """The output's shape."""

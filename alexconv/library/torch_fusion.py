@@ -5,10 +5,12 @@ arguments of the convolution's call.  Outputs that are concatenated are written 
 first of them allocates its array, and the others are slices of it.  Imported only in a process that has torch.
 """
 
+import inspect
 import operator
-from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from alexconv.library.operation import observed
 from alexconv.library.terms import GELU, RELU, RELU6, SILU
 from alexconv.library.torch_pixels import (
     PATCHES,
@@ -24,9 +27,21 @@ from alexconv.library.torch_pixels import (
     averaged,
     gated,
     is_channels_last,
+    needs_grad,
     normalized,
     patched,
 )
+
+
+def in_place(name: str) -> Callable[[Any, Any], Any]:
+    """A function that applies an operator in place."""
+
+    def changed(left: Any, right: Any) -> Any:
+        return getattr(operator, name)(left, right)
+
+    changed.__name__ = name
+    return changed
+
 
 # Activations by the type of a module, by function, and by the name of a tensor's method.
 ACTIVATIONS: dict[Any, str] = {
@@ -35,7 +50,9 @@ ACTIVATIONS: dict[Any, str] = {
     **dict.fromkeys((nn.SiLU, functional.silu), SILU),
 }
 ADDITIONS = {operator.add, torch.add, "add"}
-ADDITIONS_IN_PLACE = {operator.iadd, "add_"}
+# Operators in place, not by their own names: as those fx prints statements, which change all names of a number.
+IN_PLACE = {name: in_place(name) for name in ("iadd", "isub", "imul", "itruediv")}
+ADDITIONS_IN_PLACE = {IN_PLACE["iadd"], "add_"}
 CONCATENATIONS = {torch.cat, torch.concat}
 SIGMOIDS = {nn.Sigmoid, torch.sigmoid, functional.sigmoid, "sigmoid"}
 PERMUTATIONS = {torch.permute, "permute"}
@@ -44,7 +61,7 @@ KEEP_CHANNELS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Iden
 # Functions of torch that pixels.cu computes.
 FUNCTIONS = {functional.adaptive_avg_pool2d: averaged, functional.layer_norm: normalized}
 FEW_CHANNELS = 4  # of an image
-NOTHING_IN_EVALUATION = (nn.Identity, nn.Dropout, nn.Dropout2d)
+DROPOUTS = (nn.Dropout, nn.Dropout2d)  # which return their input in evaluation
 STOCHASTIC_DEPTH = "stochastic_depth"  # torchvision's function, which returns its input in evaluation
 
 
@@ -54,22 +71,68 @@ class Untraceable(Exception):
 
 def traced(model: nn.Module) -> torch.fx.Graph:
     """The model's graph; raises Untraceable."""
+    if "forward" in vars(model):  # a trace is of its class's
+        raise Untraceable("it has its own forward")
+    for name, parameter in inspect.signature(model.forward).parameters.items():
+        if parameter.default is None:  # what a trace takes for a tensor
+            raise Untraceable(f"its argument {name} may be None")
+    random = torch.get_rng_state()
     try:
-        return torch.fx.Tracer().trace(model)
+        graph = Tracer().trace(model)
     except Exception as error:  # whatever the model's code raises on proxies without values
         raise Untraceable(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from None
+    if not torch.equal(random, torch.get_rng_state()):
+        raise Untraceable("it draws random numbers")
+    for node in graph.nodes:
+        if node.op == "call_module" and not node.args and "input" in node.kwargs:
+            rest = dict(node.kwargs)
+            node.args, node.kwargs = (rest.pop("input"),), rest
+    return graph
+
+
+class Tracer(torch.fx.Tracer):  # type: ignore[misc]
+    """torch's, which also sees buffers and changes in place, and calls modules with hooks as they are."""
+
+    proxy_buffer_attributes = True
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        """Whether the graph calls a module, rather than what that calls."""
+        return hooked(module) or super().is_leaf_module(module, name)
+
+    def create_arg(self, a: Any) -> Any:
+        """An argument of a node; torch's makes a dict of an OrderedDict."""
+        if type(a) is OrderedDict:
+            return self.create_node("call_function", OrderedDict, (self.create_arg([*a.items()]),), {})
+        return super().create_arg(a)
+
+    def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
+        """The proxy of a node's value."""
+        return InPlaceProxy(node, self)
+
+
+class InPlaceProxy(torch.fx.Proxy):  # type: ignore[misc]
+    """A proxy by which ``y += x`` changes y; by torch's it becomes ``y + x``."""
+
+
+for name, changed in IN_PLACE.items():
+    setattr(
+        InPlaceProxy,
+        f"__{name}__",
+        lambda self, other, call=changed: self.tracer.create_proxy("call_function", call, (self, other), {}),
+    )
 
 
 def foldable_norms(graph: torch.fx.Graph, model: nn.Module, layers: Iterable[nn.Module]) -> dict[nn.Module, Any]:
     """The batch norm that only follows each of these layers, where there is one with known coefficients."""
     modules = called(graph, model)
-    calls, wanted = Counter(modules.values()), set(layers)
+    read = {model.get_submodule(node.target.rpartition(".")[0]) for node in graph.nodes if node.op == "get_attr"}
+    calls, wanted = Counter(modules.values()), set(layers) - read
     norms = {}
     for node, module in modules.items():
         norm: Any = modules.get(only_user(node))
         if module in wanted and calls[module] == 1 and type(norm) is nn.BatchNorm2d and calls[norm] == 1:
             known = not norm.training and norm.running_mean is not None and norm.running_var is not None
-            if known and not hooked(norm):
+            if known and norm not in read and not hooked(norm):
                 norms[module] = norm
     return norms
 
@@ -136,13 +199,14 @@ class Rewriting:
         for node in list(self.graph.nodes):
             if self._kind(node) is nn.Linear:
                 self._absorb_linear(node)
-            elif type(self._module(node)) is PatchedMaxPool:
+            elif isinstance(module := self._module(node), PatchedMaxPool) and not module.return_indices:
                 self._leave_planes(node)
         self.graph.lint()
 
     def install(self) -> None:
         """Makes the graph the model's ``forward``."""
-        vars(self.model)["forward"] = torch.fx.GraphModule(self.model, self.graph).forward
+        module = torch.fx.GraphModule(self.model, self.graph)
+        vars(self.model)["forward"] = MethodType(type(module).forward, self.model)  # of its modules and buffers of then
 
     def called_modules(self) -> set[str]:
         """The names of the modules that the graph calls."""
@@ -167,14 +231,15 @@ class Rewriting:
     def _erase_nothings(self) -> None:
         """Removes calls that return their input."""
         for node in list(self.graph.nodes):
-            nothing = self._kind(node) in NOTHING_IN_EVALUATION
+            module: Any = self._module(node)
+            nothing = self._kind(node) is nn.Identity or (self._kind(node) in DROPOUTS and not module.training)
             if getattr(node.target, "__name__", "") == STOCHASTIC_DEPTH:
                 nothing = not (node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True))
-            parts: Any = node.args[0] if self._kind(node) in CONCATENATIONS and node.args else ()
-            if len(parts) == 1 and not any(map(self._changed, (parts[0], node))):
+            parts = self._tensors(node)
+            if len(parts) == 1 and not self._changed_between(node):
                 node.replace_all_uses_with(parts[0])
                 self.graph.erase_node(node)
-            elif nothing:
+            elif nothing and node.args:
                 node.replace_all_uses_with(node.args[0])
                 self.graph.erase_node(node)
 
@@ -187,9 +252,7 @@ class Rewriting:
         following = only_user(last)
         if following is not None and (name := ACTIVATIONS.get(self._kind(following))):
             last, arguments["activation"] = following, name
-        if last is node or self._changed_between(node.all_input_nodes, node, last):
-            return
-        if residual is not None and self._changed_between([residual], addition, last):
+        if last is node or self._changed_between(node, last, [addition] if residual is not None else []):
             return
         with self.graph.inserting_before(last):
             call = self.graph.call_module(node.target, node.args, {**node.kwargs, **arguments})
@@ -223,8 +286,8 @@ class Rewriting:
             self.own.append(self._name(node))
         elif self._kind(node) in PRODUCTS and len(node.args) == 2 and not node.kwargs:
             sides = [side for side in node.args if isinstance(side, torch.fx.Node)]
-            gates = [side for side in sides if self._kind(side) in SIGMOIDS and only_user(side) is node]
-            if len(sides) == 2 and gates:
+            gates = [side for side in sides if self._kind(side) in SIGMOIDS and only_user(side) is node and side.args]
+            if len(sides) == 2 and gates and not self._changed_between(gates[0], node):
                 (x,) = (side for side in sides if side is not gates[0])
                 with self.graph.inserting_before(node):
                     product = self.graph.call_function(gated, (x, gates[0].args[0]))
@@ -255,7 +318,7 @@ class Rewriting:
             arguments, erased = {"residual": residual, "scale": scale}, [*erased, following, node]
         else:
             return
-        if self._changed_between(node.all_input_nodes, node, call):
+        if self._changed_between(node, call):
             return
         owner, _, attribute = node.target.rpartition(".")
         setattr(self.model.get_submodule(owner), attribute, self.linear(self._module(node)))
@@ -306,7 +369,7 @@ class Rewriting:
         other = right if left is node else left
         if not isinstance(other, torch.fx.Node) or other is node:
             return None
-        return other if left is node or kind in ADDITIONS or only_user(left) is addition else None
+        return other if left is node or kind in ADDITIONS or self._owns(addition) else None
 
     def _families(self) -> list["Family"]:
         """Concatenations of channels that share an array: the lists of some are the beginnings of another's."""
@@ -320,7 +383,10 @@ class Rewriting:
             members = [node for node, own in cats.items() if node not in taken and own == parts[: len(own)]]
             sizes = [self._channels(part) for part in parts]
             layers = [part for part in parts if self._is_layer(self._module(part))]
-            if not layers or None in sizes or any(map(self._changed, (*parts, *members))):
+            first = next(node for node in self.graph.nodes if node in parts)
+            if not layers or None in sizes or self._changed_between(first):
+                continue
+            if any(self._wants_packed(slices) for slices in (*parts, *members) if slices is not longest):
                 continue
             taken.update(parts, members)
             families.append(Family(parts, [size or 0 for size in sizes], {node: len(cats[node]) for node in members}))
@@ -328,12 +394,16 @@ class Rewriting:
 
     def _parts(self, node: Any) -> list[Any]:
         """The tensors that a node concatenates along channels; none if it does something else."""
-        if self._kind(node) not in CONCATENATIONS or node.op != "call_function":
-            return []
-        parts = node.args[0] if node.args else node.kwargs.get("tensors", ())
+        parts = self._tensors(node)
         axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         distinct = all(isinstance(part, torch.fx.Node) for part in parts) and len(set(parts)) == len(parts) > 1
         return list(parts) if distinct and axis == 1 else []
+
+    def _tensors(self, node: Any) -> Sequence[Any]:
+        """The tensors that a node concatenates, where it lists them."""
+        tensors = node.args[0] if node.args else node.kwargs.get("tensors")
+        listed = self._kind(node) in CONCATENATIONS and isinstance(tensors, list | tuple) and "out" not in node.kwargs
+        return tensors if listed else ()
 
     def _channels(self, node: Any) -> int | None:
         """The channels of a node's output, None where they are not known."""
@@ -342,28 +412,53 @@ class Rewriting:
             return int(module.num_features)
         if module is not None and self._is_layer(module):
             weight: Any = module.weight
-            return int(weight.shape[0])
+            return None if len(weight) == 1 and "residual" in node.kwargs else len(weight)  # one may be broadcast
         if parts := self._parts(node):
             sizes = [self._channels(part) for part in parts]
             return None if None in sizes else sum(size or 0 for size in sizes)
         keeps = isinstance(module, KEEP_CHANNELS) or self._kind(node) in ACTIVATIONS
-        return self._channels(node.args[0]) if keeps else None
+        return self._channels(node.args[0]) if keeps and node.args else None
 
-    def _changed(self, node: Any) -> bool:
-        """Whether a node's output may be changed in place."""
-        return any(map(self._changes, node.users))
+    @staticmethod
+    def _wants_packed(node: Any) -> bool:
+        """Whether something needs a node's output without gaps: ``view``, or the model's caller."""
+        return any(user.op == "output" or user.target == "view" for user in node.users)
 
-    def _changed_between(self, inputs: list[Any], first: Any, last: Any) -> bool:
-        """Whether a node after ``first`` and before ``last`` may change one of these in place."""
+    def _changed_between(self, first: Any, last: Any = None, moved: Sequence[Any] = ()) -> bool:
+        """Whether a node after ``first`` and before ``last``, or the end, may change in place what others read.
+
+        ``moved`` nodes do not count: they move to ``last`` with ``first``.
+        """
         nodes = list(self.graph.nodes)
-        between = nodes[nodes.index(first) + 1 : nodes.index(last)]
-        return any(user.args and user.args[0] in inputs and self._changes(user) for user in between)
+        between = nodes[nodes.index(first) + 1 : None if last is None else nodes.index(last)]
+        read = {source for node in (first, *moved) for source in node.all_input_nodes}
+        return any(
+            self._changes(user) and (not self._owns(user) or user.args[0] in read)
+            for user in between
+            if user not in moved
+        )
+
+    def _owns(self, user: Any) -> bool:
+        """Whether what a node changes in place is memory of its first argument that nothing else reads from then on."""
+        changed = user.args[0] if user.args else None
+        if not isinstance(changed, torch.fx.Node) or "out" in user.kwargs:
+            return False
+        if only_user(changed) is user and self._changes(changed):
+            return self._owns(changed)
+        nodes = list(self.graph.nodes)
+        before = nodes[: nodes.index(user)]
+        others = [other for other in changed.users if other is not user]
+        return self._is_new(changed) and all(self._is_new(other) and other in before for other in others)
+
+    def _is_new(self, node: Any) -> bool:
+        """Whether a node's output shares no memory with its inputs."""
+        return isinstance(self._module(node), nn.BatchNorm2d | self.patched) or self._kind(node) in ADDITIONS
 
     def _changes(self, user: Any) -> bool:
-        """Whether a node may change its first argument in place."""
+        """Whether a node may change its first argument, or another, in place."""
         name = getattr(user.target, "__name__", str(user.target))
         in_place = user.kwargs.get("inplace", False) or getattr(self._module(user), "inplace", False)
-        return bool(in_place) or name.endswith("_") or user.target in ADDITIONS_IN_PLACE
+        return bool(in_place) or name.endswith("_") or user.target in IN_PLACE.values() or "out" in user.kwargs
 
     def _join(self, family: "Family") -> None:
         """Lets the parts of a family be written into its array, and takes concatenations from there."""
@@ -416,21 +511,33 @@ def new_array(like: torch.Tensor, shape: Iterable[int]) -> torch.Tensor:
 
 
 def placed_copy(x: torch.Tensor, channels: int, start: int) -> torch.Tensor:
-    """A copy of a tensor as a slice of a new one with so many channels."""
+    """A copy of a tensor as a slice of a new one with so many channels; the tensor itself where it stays ``apart``."""
+    if apart(x):
+        return x
     N, C, H, W = x.shape
     return new_array(x, (N, channels, H, W)).narrow(1, start, C).copy_(x)
 
 
-def beside(part: torch.Tensor, start: int, channels: int, written: Iterable[torch.Tensor] = ()) -> torch.Tensor:
-    """The channels of a slice's whole array from ``start`` on, counted from the slice's first; ``written`` ones."""
+def beside(part: torch.Tensor, start: int, channels: int, written: Sequence[torch.Tensor] = ()) -> torch.Tensor | None:
+    """The channels of a slice's whole array from ``start`` on, counted from the slice's first; ``written`` ones.
+
+    Tensors that stay ``apart`` are concatenated.
+    """
+    if apart(part, *written):
+        return torch.cat(written, 1) if written else None
     N, _, H, W = part.shape
     first = part.storage_offset() + start * part.stride(1)
     return part.as_strided((N, channels, H, W), part.stride(), first)
 
 
-def copied_into(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """``out``, with a tensor's values."""
-    return out.copy_(x)
+def copied_into(out: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+    """``out``, if there is one, with a tensor's values; the tensor itself where it stays ``apart``."""
+    return x if out is None or apart(x) else out.copy_(x)
+
+
+def apart(*tensors: torch.Tensor) -> bool:
+    """Whether tensors are no slices of an array: if traced, or for autograd, which keeps what they were."""
+    return observed(torch) or needs_grad(*tensors)
 
 
 def replace_by_identity(model: nn.Module, done: Container[nn.Module]) -> list[str]:

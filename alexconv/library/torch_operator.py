@@ -8,6 +8,7 @@ Gradients have no gradients.  Imported only in a process that has torch.
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from alexconv.library import gradients
 from alexconv.library.arrays import TO_NCHW, TO_NHWC
@@ -207,6 +208,11 @@ def of_class(values: Any, precision: str) -> Any:
     return values.to(dtype) if isinstance(values, torch.Tensor) and values.is_floating_point() else values
 
 
+def has_tangent(values: Any) -> bool:
+    """Whether an array is a tensor whose derivative torch computes forward."""
+    return isinstance(values, torch.Tensor) and forward_ad.unpack_dual(values).tangent is not None
+
+
 def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms, residual: Any = None) -> Any:
     """The operator, for calls that are traced, cast or need gradients; raises ValueError with ``out``.
 
@@ -214,6 +220,8 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms, residual: 
     """
     if out is not None:
         raise ValueError("out is not supported for tensors that require gradients, in compiled functions or autocast")
+    if forward_ad._current_level >= 0 and any(map(has_tangent, (x, filters, bias))):
+        raise RuntimeError("alexconv.conv2d has no forward-mode gradients: use torch.nn.functional.conv2d")
     if torch.is_autocast_enabled(x.device.type):
         arrays = x, filters, bias, residual
         x, filters, bias, residual = (of_class(values, terms.precision) for values in arrays)

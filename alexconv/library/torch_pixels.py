@@ -13,12 +13,14 @@ from torch import nn
 
 from alexconv.library import pixels
 from alexconv.library.arrays import is_aligned, view
-from alexconv.library.operation import is_plain
+from alexconv.library.operation import is_plain, observed
 
 
 def takes(*tensors: torch.Tensor) -> bool:
     """Whether pixels.cu may compute with these tensors."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled(tensors[0].device.type):
+    if observed(torch) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        return False
+    if torch.is_autocast_enabled(tensors[0].device.type):
         return False
     return not needs_grad(*tensors) and all(
         tensor.is_cuda and tensor.dim() == 4 and is_plain(tensor) and tensor.dtype in (torch.float32, torch.float16)
@@ -66,6 +68,7 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
     """A batch norm in evaluation, with its activation."""
 
     _factors: tuple[Any, torch.Tensor, torch.Tensor] | None = None
+    _kept: tuple[torch.Tensor | None, ...] = ()
 
     def forward(self, x: torch.Tensor, activation: str | None = None) -> torch.Tensor:
         """The activation of the normalized tensor."""
@@ -86,6 +89,8 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
             factors = factors if weight is None else factors * weight
             shifts: Any = mean * -factors if bias is None else bias - mean * factors
             self._factors = versions, factors.float(), shifts.float()
+            # The memory is kept, so that no other tensor gets its address.
+            self._kept = tuple(values if values is None else values.detach() for values in state)
         return self._factors[1:]
 
 

@@ -1,6 +1,7 @@
 """Interfaces beyond ``conv2d``: ONNX's Conv, torch's own cases, features on the host, torch's operator if installed."""
 
 import copy
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -414,6 +415,248 @@ def test_a_layer_is_not_computed_after_its_input_has_changed(torch):
         expected = model(x_of(torch))
         alexconv.patch(model, fuse=True, say=str)
         torch.testing.assert_close(model(x_of(torch)), expected)
+
+
+def model_of(torch, forward):
+    """A model in evaluation with some layers, whose forward is a function of torch, the model and x."""
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.one, self.drop = (
+                nn.Conv2d(4, 4, 1),
+                nn.Conv2d(4, 4, 1),
+                nn.Conv2d(4, 1, 1),
+                nn.Dropout(),
+            )
+            self.norm, self.pool, self.linear = nn.BatchNorm2d(4), nn.MaxPool2d(1), nn.Linear(6, 3)
+            self.few, self.indices = nn.Conv2d(4, 4, 1), nn.MaxPool2d(2, return_indices=True)
+            self.register_buffer("factor", torch.ones(1))
+
+        def forward(self, x):
+            return forward(torch, self, x)
+
+    torch.manual_seed(6)
+    model = Model().eval()
+    nn.init.uniform_(model.norm.running_mean), nn.init.uniform_(model.norm.running_var, 0.5, 2)
+    return model
+
+
+def changes_a_view(torch, model, x):
+    y = model.a(x)
+    x.view(-1).zero_()
+    return torch.relu(y)
+
+
+def changes_by_out(torch, model, x):
+    y = model.a(x)
+    torch.add(x, x, out=x)
+    return torch.relu(y)
+
+
+def changes_gates(torch, model, x):
+    h = model.a(x)
+    gates = torch.sigmoid(h)
+    h.zero_()
+    return x * gates + h
+
+
+def adds_in_place(torch, model, x):
+    x += 1
+    y = shortcut = model.a(x)
+    y += x
+    return shortcut * 2 + y
+
+
+def counts_in_place(torch, model, x):
+    rows = before = x.shape[2]
+    rows += 1
+    return model.a(x)[:, :, :before] * rows
+
+
+def adds_to_what_layers_read(torch, model, x):
+    y = model.a(x)
+    z = model.b(y)
+    y += model.norm(model.few(z))
+    y = torch.relu(y)
+    x.add_(1)
+    return torch.cat([y, model.one(x)], 1), y + 1, z
+
+
+def changes_the_sum(torch, model, x):
+    y, z = model.a(x), model.b(x)
+    total = y + z
+    z.zero_()
+    return torch.relu(total) + z
+
+
+def changes_a_view_of_one_part(torch, model, x):
+    whole = torch.cat([x], 1)
+    whole[:, :2].mul_(2)
+    return model.a(x)
+
+
+def returns_a_part(torch, model, x):
+    y = model.a(x)
+    return torch.cat([y, model.b(x)], 1), y.view(-1), y
+
+
+def reads_folded_parameters(torch, model, x):
+    return torch.nn.functional.conv2d(model.norm(model.a(x)), model.a.weight) * model.norm.weight[:, None, None]
+
+
+def ordered(torch, model, x):
+    return OrderedDict(y=model.a(x))
+
+
+FORWARDS = {
+    "a view changes": changes_a_view,
+    "out= changes": changes_by_out,
+    "gates change": changes_gates,
+    "sums in place": adds_in_place,
+    "numbers in place": counts_in_place,
+    "sums in place of layers": adds_to_what_layers_read,
+    "an addend changes": changes_the_sum,
+    "a copy changes": changes_a_view_of_one_part,
+    "a part is returned": returns_a_part,
+    "parameters are read": reads_folded_parameters,
+    "ordered outputs": ordered,
+    "chunks": lambda torch, model, x: torch.cat(model.a(x).chunk(2, 1), 1),
+    "a residual that broadcasts": lambda torch, model, x: torch.cat([model.one(x) + x, model.a(x)], 1),
+    "a number is added": lambda torch, model, x: torch.relu(model.a(x) + x.shape[1]),
+    "a number is gated": lambda torch, model, x: x.shape[1] * torch.sigmoid(model.a(x)),
+    "a layer by name": lambda torch, model, x: torch.relu(model.norm(input=model.a(input=x))),
+    "others by name": lambda torch, model, x: model.pool(input=model.drop(input=torch.sigmoid(input=model.a(x)) * x)),
+    "linear by name": lambda torch, model, x: torch.nn.functional.gelu(model.linear(input=model.a(x))),
+    "indices": lambda torch, model, x: model.indices(model.few(x.to(memory_format=torch.channels_last))),
+    "random": lambda torch, model, x: model.a(x) * torch.rand(4, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_rewritten_graph_does_what_the_model_did(torch, name):
+    model = model_of(torch, FORWARDS[name])
+    patched = copy.deepcopy(model)
+    alexconv.patch(patched, fuse=True, say=str)
+    with torch.no_grad():
+        for _ in range(2):
+            inputs, outputs = [x_of(torch), x_of(torch)], []
+            for module, x in zip((model, patched), inputs, strict=True):
+                torch.manual_seed(7 + len(outputs) // 2)
+                outputs.append(module(x))
+            torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-5)
+            assert type(outputs[1]) is type(outputs[0])
+            torch.testing.assert_close(*inputs)
+
+
+def test_a_rewritten_graph_has_the_models_modules_and_buffers_of_now(torch):
+    model = model_of(torch, lambda torch, model, x: model.linear(torch.relu(model.a(x * (model.factor * 2)))))
+    patched = copy.deepcopy(model)
+    alexconv.patch(patched, fuse=True, say=str)
+    with torch.no_grad():
+        for change in (
+            lambda model: model.factor.mul_(2),
+            lambda model: setattr(model, "factor", model.factor * 2),
+            lambda model: setattr(model, "linear", torch.nn.Identity()),
+        ):
+            change(model), change(patched)
+            for other in (patched, copy.deepcopy(patched)):
+                torch.testing.assert_close(other(x_of(torch)), model(x_of(torch)), rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_trace_does_not_see(torch):
+    nn = torch.nn
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x, mask=None):
+            return torch.relu(self.conv(x) if mask is None else self.conv(x) * mask)
+
+    model, seen = nn.Sequential(nn.Sequential(nn.Conv2d(4, 4, 1), nn.Dropout()), Masked()).eval(), []
+    model[0][1].train()  # Monte Carlo dropout
+    model[0].register_forward_hook(lambda module, arguments, output: seen.append(output))
+    patched, masked = copy.deepcopy(model), copy.deepcopy(model[1])
+    assert alexconv.patch(patched, fuse=True, say=str).replaced == ("0.0", "1.conv")
+    assert alexconv.patch(masked, fuse=True, say=str).fused == () and seen == []
+    with torch.no_grad():
+        for mask in (None, x_of(torch)):
+            torch.testing.assert_close(masked(x_of(torch), mask), model[1](x_of(torch), mask), rtol=1e-5, atol=1e-5)
+        for module in (model, patched):
+            torch.manual_seed(8)
+            seen.append(module(x_of(torch)))
+        torch.testing.assert_close(seen[2:], seen[:2], rtol=1e-5, atol=1e-5)
+
+
+def test_a_models_own_forward_stays(torch):
+    model = model_of(torch, lambda torch, model, x: model.a(x))
+    model.forward = lambda x: torch.relu(model.b(x))
+    expected = model(x_of(torch)).detach()
+    for _ in range(2):
+        assert alexconv.patch(model, fuse=True, say=str).fused == ()
+        torch.testing.assert_close(model(x_of(torch)).detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default")
+def test_gradients_and_traces_of_a_concatenation_whose_parts_are_kept(torch):
+    def forward(torch, model, x):
+        y = model.a(x)
+        return torch.cat([y, model.b(model.norm(y) * y)], 1)
+
+    model, grads = model_of(torch, forward), []
+    patched = copy.deepcopy(model)
+    assert "cat" in alexconv.patch(patched, fuse=True, say=str).fused
+    for module in (model, patched):
+        x = x_of(torch).requires_grad_()
+        (module(x) ** 2).sum().backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        expected, x = model(x_of(torch)), x_of(torch)
+        compiled = torch.compile(patched, backend="eager", fullgraph=True)
+        for traced in (compiled, torch.export.export(patched, (x,)).module(), torch.jit.trace(patched, x)):
+            torch.testing.assert_close(traced(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("default")
+def test_traces_and_transforms_see_a_patched_convolution(torch):
+    model, x = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 1)), x_of(torch)
+    expected, make_fx = model(2 * x).detach(), torch.fx.experimental.proxy_tensor.make_fx
+    alexconv.patch(model, say=str)
+    with torch.no_grad():
+        traces = torch.jit.trace(model, x), make_fx(model)(x), lambda x: torch.func.vmap(model)(x[:, None])[:, 0]
+        for traced in traces:
+            torch.testing.assert_close(traced(2 * x), expected, rtol=1e-5, atol=1e-5)
+        with pytest.raises(RuntimeError, match="has no forward-mode gradients"):
+            torch.func.jvp(model, (x,), (x,))
+
+
+def test_a_patched_convolution_has_the_filters_of_now_whatever_their_address(torch):
+    model, x = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 1)), torch.rand(1, 64, 2, 2)
+    alexconv.patch(model, say=str)
+    with torch.no_grad():
+        for _ in range(50):
+            parameters = {name: torch.randn_like(values) for name, values in model.named_parameters()}
+            y = torch.func.functional_call(model, parameters, (x,))
+            expected = torch.nn.functional.conv2d(x, parameters["0.weight"], parameters["0.bias"])
+            torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+            del parameters
+
+
+def test_a_patched_convolution_has_the_layers_sizes_and_takes_an_image(torch):
+    layer = torch.nn.Conv2d(4, 6, 3, 2, padding="valid")
+    model, x = torch.nn.Sequential(layer), x_of(torch)[0]
+    expected = model(x).detach()
+    alexconv.patch(model, say=str)
+    assert [getattr(model[0], name) for name in layer.__constants__] == [
+        getattr(layer, name) for name in layer.__constants__
+    ]
+    for context in (torch.no_grad(), torch.enable_grad()):
+        with context:
+            torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_bias_alone_is_trained(torch):
