@@ -72,7 +72,8 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor, activation: str | None = None) -> torch.Tensor:
         """The activation of the normalized tensor."""
-        if not self.training and takes(x) and not needs_grad(self.weight, self.bias):
+        fits = takes(x) and x.shape[1] == self.num_features  # else torch raises
+        if fits and not self.training and not needs_grad(self.weight, self.bias):
             factors, shifts = self.factors()
             y = computed(x, x.shape, lambda of_x, of_y: pixels.affine(of_x, of_y, activation), factors, shifts)
             if y is not None:
