@@ -311,12 +311,17 @@ class Torch:
     strided, float32, float16 = "strided", "float32", "float16"
     Tensor = Tensor
     compiler = SimpleNamespace(is_compiling=lambda: False)
+    autograd = SimpleNamespace(forward_ad=SimpleNamespace(_current_level=-1))
 
     def __init__(self, monkeypatch):
         self.stream, self.address, self.bindings = 0, 1 << 44, None
         guards = SimpleNamespace(_empty_strided_cuda=self.quickly_empty)
         self._C = SimpleNamespace(
-            _cuda_getCurrentRawStream=lambda number: self.stream, _dynamo=SimpleNamespace(guards=guards)
+            _cuda_getCurrentRawStream=lambda number: self.stream,
+            _dynamo=SimpleNamespace(guards=guards),
+            _is_tracing=lambda: False,
+            _len_torch_dispatch_stack=lambda: 0,
+            _functorch=SimpleNamespace(peek_interpreter_stack=lambda: None),
         )
         self.cuda = SimpleNamespace(current_stream=lambda number: SimpleNamespace(cuda_stream=self.stream))
         monkeypatch.setitem(sys.modules, "torch", self)
