@@ -23,7 +23,7 @@ from alexconv.library.torch_fusion import (
     traced,
 )
 from alexconv.library.torch_operator import convolve
-from alexconv.library.torch_pixels import activated, needs_grad, takes, version
+from alexconv.library.torch_pixels import Derived, activated, needs_grad, takes
 from alexconv.messages import print_to_stderr
 from alexconv.precisions import PRECISIONS
 
@@ -42,9 +42,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         self.weight, self.bias = folded(layer, norm) if norm else (layer.weight, layer.bias)
         self.precision = precision
         self.terms = terms_of(layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups)
-        self._fixed: dict[str | None, Conv2d] = {}  # by activation
-        self._versions: tuple[Any, ...] = ()
-        self._kept: list[torch.Tensor] = []
+        self._layers = Derived()  # by activation
 
     def forward(
         self,
@@ -82,20 +80,12 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         output: torch.Tensor = self._layer(activation)(x, out, residual)
         return output
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The module without its prepared filters, which belong to the memory of a GPU: for copies and files."""
-        return {**vars(self), "_fixed": {}, "_versions": (), "_kept": []}
-
     def _layer(self, activation: str | None) -> Conv2d:
         """The layer with an activation and its filters as they are now."""
         weight, bias, terms = self.weight, self.bias, self.terms
-        versions = version(weight), version(bias)
-        if versions != self._versions:
-            # The memory is kept, so that no other tensor gets its address.
-            self._versions, self._fixed = versions, {}
-            self._kept = [tensor.detach() for tensor in (weight, bias) if tensor is not None]
-        if activation not in self._fixed:
-            self._fixed[activation] = Conv2d(
+        layers: dict[str | None, Conv2d] = self._layers.value((weight, bias), dict)
+        if activation not in layers:
+            layers[activation] = Conv2d(
                 weight.detach(),
                 terms.stride,
                 terms.padding,
@@ -105,7 +95,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
                 dilation=terms.dilation,
                 groups=terms.groups,
             )
-        return self._fixed[activation]
+        return layers[activation]
 
     @staticmethod
     def _stored(y: torch.Tensor, place: tuple[int, int] | None, out: torch.Tensor | None) -> torch.Tensor:
@@ -133,7 +123,7 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
     """
 
     precision: str
-    _fixed: tuple[Any, dict[str | None, Conv2d], list[torch.Tensor]] | None = None
+    _layers: Derived
 
     def forward(
         self,
@@ -164,18 +154,9 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
         y = y.permute(TO_NCHW)
         return residual + (y if scale is None else scale * y)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """See PatchedConv2d."""
-        return {**vars(self), "_fixed": None}
-
     def _layer(self, activation: str | None, scale: torch.Tensor | None) -> Conv2d:
         """The convolution with an activation, and its filters as they are now."""
-        tensors = self.weight, self.bias, scale
-        versions = tuple(map(version, tensors))
-        if self._fixed is None or self._fixed[0] != versions:
-            # The memory is kept, so that no other tensor gets its address.
-            self._fixed = versions, {}, [tensor.detach() for tensor in tensors if tensor is not None]
-        layers = self._fixed[1]
+        layers: dict[str | None, Conv2d] = self._layers.value((self.weight, self.bias, scale), dict)
         if activation not in layers:
             factors = 1 if scale is None else scale.detach().flatten()
             bias = None if self.bias is None else self.bias.detach() * factors
@@ -188,7 +169,7 @@ class PatchedLinear(torch.nn.Linear):  # type: ignore[misc]
         """The replacement of a layer, with the same state."""
         replacement: PatchedLinear = object.__new__(cls)
         replacement.__dict__ = layer.__dict__
-        replacement.__dict__["precision"] = precision
+        replacement.__dict__.update(precision=precision, _layers=Derived())
         return replacement
 
 

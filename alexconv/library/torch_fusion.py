@@ -113,13 +113,21 @@ class Tracer(torch.fx.Tracer):  # type: ignore[misc]
 class InPlaceProxy(torch.fx.Proxy):  # type: ignore[misc]
     """A proxy by which ``y += x`` changes y; by torch's it becomes ``y + x``."""
 
+    def __iadd__(self, other: Any) -> torch.fx.Proxy:
+        return self.changed("iadd", other)
 
-for name, changed in IN_PLACE.items():
-    setattr(
-        InPlaceProxy,
-        f"__{name}__",
-        lambda self, other, call=changed: self.tracer.create_proxy("call_function", call, (self, other), {}),
-    )
+    def __isub__(self, other: Any) -> torch.fx.Proxy:
+        return self.changed("isub", other)
+
+    def __imul__(self, other: Any) -> torch.fx.Proxy:
+        return self.changed("imul", other)
+
+    def __itruediv__(self, other: Any) -> torch.fx.Proxy:
+        return self.changed("itruediv", other)
+
+    def changed(self, name: str, other: Any) -> torch.fx.Proxy:
+        """The proxy after an operator in place."""
+        return self.tracer.create_proxy("call_function", IN_PLACE[name], (self, other), {})
 
 
 def foldable_norms(graph: torch.fx.Graph, model: nn.Module, layers: Iterable[nn.Module]) -> dict[nn.Module, Any]:

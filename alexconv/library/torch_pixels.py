@@ -4,7 +4,7 @@ The modules share the state of those that they replace, and compute other tensor
 Imported only in a process that has torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,28 @@ def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
     return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
 
+class Derived:
+    """A value computed from parameters, and again once one of them changes or moves.
+
+    It keeps their memory, so that no other tensor gets an address by which it knows them.  Copies and files of a module
+    begin without it: it may belong to the memory of a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._state: tuple[Any, Any, Any] = None, None, None  # versions, memory, value
+
+    def value(self, parameters: Sequence[torch.Tensor | None], compute: Callable[[], Any]) -> Any:
+        """The value of ``compute`` for these parameters as they are now."""
+        versions = list(map(version, parameters))
+        if self._state[0] != versions:
+            memory = [parameter.detach() for parameter in parameters if parameter is not None]
+            self._state = versions, memory, compute()
+        return self._state[2]
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Derived, ()
+
+
 def computed(
     x: torch.Tensor, shape: tuple[int, ...], work: Callable[[Any, Any], pixels.Work | None], *others: torch.Tensor
 ) -> torch.Tensor | None:
@@ -67,8 +89,7 @@ def readable(values: torch.Tensor, x: torch.Tensor) -> bool:
 class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
     """A batch norm in evaluation, with its activation."""
 
-    _factors: tuple[Any, torch.Tensor, torch.Tensor] | None = None
-    _kept: tuple[torch.Tensor | None, ...] = ()
+    _factors: Derived | None = None
 
     def forward(self, x: torch.Tensor, activation: str | None = None) -> torch.Tensor:
         """The activation of the normalized tensor."""
@@ -83,16 +104,18 @@ class PatchedNorm(nn.BatchNorm2d):  # type: ignore[misc]
     def factors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """What the norm multiplies with, and adds after that, for each channel, as it is now."""
         state = self.running_mean, self.running_var, self.weight, self.bias
-        versions = list(map(version, state))
-        if self._factors is None or self._factors[0] != versions:
+
+        def compute() -> tuple[torch.Tensor, torch.Tensor]:
             mean, variance, weight, bias = (values if values is None else values.detach().double() for values in state)
             factors: Any = (variance + self.eps).rsqrt()
             factors = factors if weight is None else factors * weight
             shifts: Any = mean * -factors if bias is None else bias - mean * factors
-            self._factors = versions, factors.float(), shifts.float()
-            # The memory is kept, so that no other tensor gets its address.
-            self._kept = tuple(values if values is None else values.detach() for values in state)
-        return self._factors[1:]
+            return factors.float(), shifts.float()
+
+        if self._factors is None:
+            self._factors = Derived()
+        both: tuple[torch.Tensor, torch.Tensor] = self._factors.value(state, compute)
+        return both
 
 
 class PatchedMaxPool(nn.MaxPool2d):  # type: ignore[misc]

@@ -668,6 +668,23 @@ def test_a_bias_alone_is_trained(torch):
     torch.testing.assert_close(layer[0].bias.grad, torch.full((6,), float(y.numel() // 6)))
 
 
+def test_a_value_is_derived_again_from_changed_parameters_and_not_copied(torch):
+    from alexconv.library.torch_pixels import Derived
+
+    parameter, other, made = torch.zeros(3), torch.zeros(3), iter(range(1, 5))
+
+    def value(derived, *parameters):
+        return derived.value(parameters, lambda: next(made))
+
+    derived = Derived()
+    assert value(derived, parameter, None) == value(derived, parameter, None) == 1
+    assert value(derived, other, None) == 2
+    other += 1
+    assert value(derived, other, None) == 3
+    assert value(copy.deepcopy(derived), other, None) == 4
+    assert value(derived, other, None) == 3
+
+
 def test_copies_of_a_patched_model_prepare_their_own_filters(torch):
     from alexconv.library.torch_face import PatchedLinear
 
@@ -678,7 +695,11 @@ def test_copies_of_a_patched_model_prepare_their_own_filters(torch):
         y = model(x_of(torch))
         linear._layer(None, None)
         copied = copy.deepcopy(model)
-        assert model[0]._fixed and not copied[0]._fixed and copy.deepcopy(linear)._fixed is None
+        for layer, scale in ((model[0], ()), (linear, (None,))):
+            prepared, none = (
+                of._layers.value((of.weight, of.bias, *scale), dict) for of in (layer, copy.deepcopy(layer))
+            )
+            assert prepared and not none
         torch.testing.assert_close(copied(x_of(torch)), y, rtol=0, atol=0)
 
 
