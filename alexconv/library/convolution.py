@@ -32,7 +32,7 @@ from typing import Any
 
 from alexconv.library.filters import FixedFilters, requires_grad
 from alexconv.library.operation import PLAIN, Operation, observed, operation_of
-from alexconv.library.terms import Padding, Pair, terms_of
+from alexconv.library.terms import Padding, Pair, Terms, terms_of
 
 
 def conv2d(
@@ -97,9 +97,21 @@ class Conv2d:
         dilation: Pair = 1,
         groups: int = 1,
     ) -> None:
-        terms = terms_of(stride, padding, precision, layout, dilation, groups, activation)
-        self.filters = FixedFilters(filters, bias, terms)
+        self._compute(
+            (filters, bias), terms_of(stride, padding, precision, layout, dilation, groups, activation), backend
+        )
+
+    def _compute(self, arrays: tuple[Any, Any], terms: Terms, backend: str) -> None:
+        """Makes the layer compute with filters and bias."""
+        self.filters = FixedFilters(*arrays, terms)
         self._operation = Operation(terms, backend, self.filters)
+
+    def __getstate__(self) -> tuple[tuple[Any, Any], Terms, str]:
+        """Arguments of ``_compute``: copies and files have no prepared filters, which belong to the memory of a GPU."""
+        return self.filters.arrays, self._operation.terms, self._operation.backend
+
+    def __setstate__(self, state: tuple[tuple[Any, Any], Terms, str]) -> None:
+        self._compute(*state)
 
     def __call__(self, x: Any, out: Any = None, residual: Any = None) -> Any:
         """The output for ``x``, in ``out`` if given; with a residual as ``conv2d`` has it."""

@@ -1,5 +1,6 @@
 """What a call enqueues: launches, addresses, streams and workspaces, with a stand-in for the driver; no GPU needed."""
 
+import copy
 import ctypes
 import gc
 import threading
@@ -88,6 +89,22 @@ def test_a_second_call_launches_the_rung_alone_on_its_arrays(machine):
     out = Tensor((1, 384, 13, 13), Y)
     assert layer(x, out) is out
     assert Y in machine.launched()[-1].words
+
+
+def test_a_copy_of_a_layer_prepares_the_copied_filters(machine):
+    class Filters(Tensor):
+        __module__ = "torch"
+
+        def __deepcopy__(self, memo):
+            return Filters(self.shape, self.address + 4096)
+
+    layer, x = alexconv.Conv2d(Filters(SMALL["w"], W)), Tensor(SMALL["x"], X)
+    layer(x), machine.launched()
+    copied = copy.deepcopy(layer)
+    del layer
+    copied(x)
+    addresses = {word for launch in machine.launched() for word in launch.words}
+    assert W + 4096 in addresses and W not in addresses
 
 
 def test_only_launches_after_the_first_are_dependent(machine):
