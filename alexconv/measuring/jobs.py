@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from alexconv.errors import MachineFault
 from alexconv.measuring.ahead import Ahead
-from alexconv.measuring.runner import Runner, finished, timed_out
+from alexconv.measuring.runner import Runner, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.planning.points import AnyPoint
 from alexconv.records.store import Record, identity
@@ -59,16 +59,10 @@ class Job(NamedTuple):
 
 
 def reusable_records(jobs: Iterable[Job], previous: Iterable[Record], runner: Runner) -> dict[str, Record]:
-    """The earlier records of jobs whose key has not changed, failed or not: ``--resume`` keeps them.
-
-    A skipped point is kept while it has no plan: memory that others took may be free now.
-    """
+    """The earlier records of jobs that ``--resume`` keeps."""
     latest = {identity(record["point"]): record for record in previous}
     return {
-        job.name: latest[job.name]
-        for job in jobs
-        if finished(job.point, job.recorder.key(job.point), latest)
-        and (latest[job.name]["status"] != "skipped" or runner.skips(job.point))
+        job.name: latest[job.name] for job in jobs if runner.has(job.point, job.recorder.key(job.point), latest)
     }
 
 

@@ -287,6 +287,14 @@ class Runner:
             return True
         return False
 
+    def has(self, point: AnyPoint, key: str, previous: dict[str, Record]) -> bool:
+        """Whether earlier records, by identity, have this point with the same key, failed or not.
+
+        One that was skipped counts while it has no plan: memory that others took may be free now.
+        """
+        record = previous.get(identity(point.axes()))
+        return record is not None and record["key"] == key and (record["status"] != "skipped" or self.skips(point))
+
     def settings_key(self) -> list[object]:
         """The settings that a point's result depends on, with the seconds under load before it is timed again."""
         return [*self.settings.key(), self.executor.sustained]
@@ -479,9 +487,3 @@ def spread(first: Values, again: Callable[[], Values]) -> float:
 def as_json(value: float) -> float | str:
     """The value, or its name for NaN and infinity, which JSON lacks."""
     return value if np.isfinite(value) else str(value)
-
-
-def finished(point: AnyPoint, key: str, previous: dict[str, Record]) -> bool:
-    """Whether the file has a record of this point with the same key, failed or not."""
-    record = previous.get(identity(point.axes()))
-    return record is not None and record["key"] == key

@@ -13,7 +13,7 @@ from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.jobs import Progress
-from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.measuring.runner import Runner, Settings, Skip, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
@@ -168,7 +168,7 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
 
     def run(point: Point, *, again: bool = False) -> Record:
         key, limit, known = runner.key(point), session.time_limit, previous[again]
-        if finished(point, key, known):
+        if runner.has(point, key, known):
             record = known[identity(point.axes())]
         else:
             ahead.wait([point])

@@ -30,7 +30,7 @@ from alexconv.measuring.peers import (
     peers_named,
     with_peers,
 )
-from alexconv.measuring.runner import Runner, Settings, finished
+from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.peers import CUBLASLT_PEERS, GEMM, TORCH_PEERS
 from alexconv.planning.points import LayerSequence, PeerPoint, Point, layer_range
 from alexconv.records.store import identity, read
@@ -515,7 +515,7 @@ def test_the_key_knows_the_versions_and_the_settings(torch):
         sustained.executor.sustained = 1.0
         assert key != sustained.key(peer)
         previous = {identity(peer.axes()): {"key": key, "status": "ok"}}
-        assert finished(peer, key, previous)
+        assert Runner(sustained.executor, peer.points(), Settings()).has(peer, key, previous)
 
 
 def test_missing_pieces_are_one_clear_line(torch, monkeypatch):

@@ -16,7 +16,7 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import sequences
-from alexconv.measuring.runner import Runner, Settings, finished
+from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.planner import Plan
 from alexconv.planning.points import Batch, ConstantSource, LayerSequence, Point, choose_rungs, expand
 from alexconv.planning.transfers import TRANSFERS, transfer_named
@@ -266,10 +266,11 @@ def test_layers_that_do_not_fit_together_are_skipped(device):
 
 def test_the_key_knows_every_layers_rung_and_constants(device):
     (first,), (second,) = (sequences.rung_sequences(points("tiled", TILE=[tile])) for tile in (8, 16))
-    runner = sequences.SequenceRunner(device, Runner(device, first.points(), Settings()))
+    of_points = Runner(device, first.points(), Settings())
+    runner = sequences.SequenceRunner(device, of_points)
     previous = {identity(point.axes()): {"key": runner.key(first), "status": "ok"} for point in (first, second)}
-    assert finished(first, runner.key(first), previous)
-    assert not finished(second, runner.key(second), previous)
+    assert of_points.has(first, runner.key(first), previous)
+    assert not of_points.has(second, runner.key(second), previous)
 
 
 def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):

@@ -236,6 +236,16 @@ def test_resume_reuses_recorded_candidates(tmp_path, cache):
     assert len(read([tmp_path / "tuning.jsonl"]).points) == 10 + 2 + 1, "the default is as fast"
 
 
+def test_resume_runs_skipped_candidates_once_memory_is_free(tmp_path, cache, monkeypatch):
+    arguments = ("--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=8,16", "--resume")
+    with monkeypatch.context() as short:
+        short.setattr(MadeUpGpu, "memory_budget", lambda self: 2**10)
+        (result,) = tuned(tmp_path, *arguments)
+        assert result.count("skipped") == len(result.records)
+    (result,) = tuned(tmp_path, *arguments)
+    assert result.best and not result.count("skipped")
+
+
 @pytest.fixture
 def lucky(monkeypatch):
     """The first time of tiles of 24 outputs, the slowest, is the least of all."""
