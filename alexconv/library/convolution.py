@@ -80,7 +80,7 @@ class Conv2d:
     """A convolution layer with fixed filters: ``alexconv.Conv2d(filters, stride=1, padding=1, bias=b)(x)``.
 
     Arguments and errors are those of ``conv2d``.  Filters and bias are copied and prepared once, at the first call (if
-    in host memory, at construction); later changes of the arrays have no effect.
+    in host memory, at construction); later changes of the arrays have no effect.  A copy of the layer copies them anew.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """``alexconv.conv2d`` on a GPU: hundreds of random shapes against torch, streams, layouts, and no copies."""
 
+import copy
 import gc
 import subprocess
 import sys
@@ -201,6 +202,16 @@ def test_kept_filters_are_waited_for_on_other_streams(torch, pair):
     torch.cuda.synchronize()
     assert len(layer.filters._prepared) == 1
     assert (y - expected).abs().max() < 1e-3
+
+
+def test_a_copied_layer_has_filters_of_its_own(torch, pair):
+    x, w = pair
+    layer = alexconv.Conv2d(w.clone())
+    y = layer(x)
+    copied = copy.deepcopy(layer)
+    layer.filters.arrays[0].zero_()
+    assert torch.equal(copied(x), y)
+    assert torch.equal(copied(x), layer(x))
 
 
 def test_other_threads_may_call(torch, pair):
