@@ -19,7 +19,7 @@ from alexconv.precisions import PRECISIONS
 from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.labels import changed_in, device_name
 from alexconv.records.statistics import Summary, summarize
-from alexconv.records.store import LATER_AXES, Record, Records, identity
+from alexconv.records.store import DATA, DIRECTION, LATER_AXES, Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -574,7 +574,7 @@ def device_named(name: str | None, records: Sequence[Record], devices: Mapping[s
 
 def is_usual(record: Record) -> bool:
     """Whether a point has the data and the direction of tables and figures: uniform, forward."""
-    return all(record["point"].get(axis, usual) == usual for axis, usual in LATER_AXES.items())
+    return all(record["point"].get(axis, LATER_AXES[axis]) == LATER_AXES[axis] for axis in (DATA, DIRECTION))
 
 
 def at_study_batch(point: Measured) -> bool:

@@ -33,7 +33,7 @@ def point(rung: str, layer: int, N: int, ms: float, error: float = 1e-7, **const
 def together(
     name: str, ms: float, layers: Iterable[str] = (), transfer: str = "pageable", N: int = 1
 ) -> dict[str, Any]:
-    """All layers as one sequence: of rungs, or of a peer."""
+    """All layers as one sequence: of a rung, a mix of rungs, or a peer."""
     layers = list(layers)
     precision = RUNGS[layers[0]].precision if layers else name.split("-")[2]
     axes = {"workload": "alexnet", "layer": "1-5", "N": N, "rung": f"{name}-together", "transfer": transfer}
@@ -47,6 +47,8 @@ def together(
         if layers
         else {}
     )
+    if len(set(layers)) > 1:
+        axes |= {"mix": ",".join(f"{layer}={rung}" for layer, rung in enumerate(layers, 1))}
     base = record("alexnet", 1, N, "direct")
     return base | rungs | {"point": axes | {"precision": precision, "constants": {}}, "samples": {figure: samples(ms)}}
 
@@ -211,6 +213,7 @@ GRAPHS = [together(f"torch-{layout}-fp32", ms) for layout, ms in (("nchw", 1.0),
     [
         ([together("mma-split", 0.2, ["mma-split"] * 5)], 0.25),
         ([together("mixed", 0.16, ["igemm", *["mma-split"] * 4])], 0.2),
+        ([together("mixed", ms, [first, *["mma-split"] * 4]) for first, ms in (("igemm", 0.16), ("direct", 0.3))], 0.2),
         ([together("mma-split", 0.2, ["mma-split"] * 5), together("igemm", 0.3, ["igemm"] * 5)], 0.25),
         ([together("mma-tf32", 0.1, ["mma-tf32"] * 5)], None),  # another class
         ([together("igemm", 0.1, ["igemm"] * 5, N=128)], None),
