@@ -1,6 +1,6 @@
 """The README's first screen, made from the record files: figure, headline, and what stands behind its numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -9,7 +9,7 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.planning.peers import GEMM
 from alexconv.records.labels import device_name
 from alexconv.records.statistics import faster
-from alexconv.records.store import Record, read
+from alexconv.records.store import read
 from alexconv.reports import families
 from alexconv.reports.comparison import (
     CONTRACTS,
@@ -51,7 +51,8 @@ def headline(
 ) -> str:
     """The classes beside cuDNN, and notes; ``strict``: fp32 beside cuDNN without FFT and Winograd."""
     source = frontier.many
-    start = total(families.points_of(data, frontier, [LADDER[0]]))
+    naive = families.points_of(data, frontier, [LADDER[0]])
+    start = total(naive)
     if source is None or start is None or source.sum_of(FP32, MANY) is None:
         return NOT_MEASURED
     rows = [row(source, contract, searched.get(contract.name)) for contract in CLASSES]
@@ -62,8 +63,9 @@ def headline(
     what = (
         f"AlexNet's five convolution layers, {MANY} images, {device_name(source.device)}, against cuDNN"
         f"{f' (best of all plans: {cards})' if (cards := cards_of(searched, source)) else ''}. "
-        f"Kernel time; the naive kernel takes {shown(start)} ms. Each class keeps an [error bound](docs/precision.md) "
-        "on every finite input."
+        f"Kernel time; the naive kernel takes {shown(start)} ms"
+        f"{elsewhere({data.cards[point.record['device']] for point in naive if point}, source)}. "
+        "Each class keeps an [error bound](docs/precision.md) on every finite input."
     )
     listed = (f"* {note}" for note in notes(frontier, source, searched, strict))
     return "\n".join([what, "", *markdown_table(columns, rows), "", *listed])
@@ -109,7 +111,7 @@ def notes(
     if searched:
         yield from best_plans(searched, source)
     if loaded := frontier.sustained:
-        where = elsewhere(loaded.device, source)
+        where = elsewhere({card_of(loaded.device)}, source)
         ways = {"Back to back, without rests": (SUSTAINED,), "Filters prepared in each call": PREPARED}
         for words, figures in ways.items():
             ratios = {
@@ -118,22 +120,24 @@ def notes(
             }
             yield f"**{words}**{where}: {', '.join(f'{name} {text or NO_LAYOUT}' for name, text in ratios.items())}."
     if strict:
-        same = f"{faster(strict.ratio())}{elsewhere(strict.device, source)}"
+        same = f"{faster(strict.ratio())}{elsewhere({card_of(strict.device)}, source)}"
         yield f"**Engines that keep the same bound** (cuDNN without FFT and Winograd), fp32: {same}."
     yield cuda_cores(source)
     yield machine(frontier, source)
 
 
-def elsewhere(device: Record, source: Source) -> str:
-    """The words for a figure of another card than the table's; empty for one of the same card."""
-    return "" if card_of(device) == card_of(source.device) else ", on another card"
+def elsewhere(cards: Collection[str], source: Source) -> str:
+    """The words for a figure of other cards than the table's; empty for one of the same card."""
+    return "" if set(cards) == {card_of(source.device)} else ", on another card"
 
 
 def cards_of(searched: Mapping[str, BestOfAll], source: Source) -> str:
-    """The cards on which cuDNN's plans were searched, beside the table's."""
+    """The cards on which cuDNN's plans were searched, beside the table's; empty if on the same one."""
     devices = [searched[contract.name].device for contract in CLASSES if contract.name in searched]
+    if not elsewhere({card_of(device) for device in devices}, source):
+        return ""
     names = (
-        f"{elsewhere(device, source).removeprefix(', ') or 'on the same card'}, {device_name(device)}"
+        f"{elsewhere({card_of(device)}, source).removeprefix(', ') or 'on the same card'}, {device_name(device)}"
         for device in devices
     )
     return " or ".join(dict.fromkeys(names))
@@ -148,11 +152,11 @@ def best_plans(searched: Mapping[str, BestOfAll], source: Source) -> Iterator[st
         for layer in LAYERS
         if best.ratio([layer]) < 1
     ]
+    where = f", {cards}" if (cards := cards_of(searched, source)) else ""
     but = f"; {', '.join(slower)}" if slower else ""
     yield (
-        "**Best of all plans**: over cuDNN's engines and their knobs, [searched](docs/peers.md) for each layer, "
-        f"{cards_of(searched, source)}{but}. The other columns: over what cuDNN's benchmark picks, in its faster "
-        "layout."
+        "**Best of all plans**: over cuDNN's engines and their knobs, [searched](docs/peers.md) for each layer"
+        f"{where}{but}. The other columns: over what cuDNN's benchmark picks, in its faster layout."
     )
 
 

@@ -10,6 +10,7 @@ from alexconv.records.store import Record
 from alexconv.reports import readme, searches
 from alexconv.reports.comparison import LAYERS
 from alexconv.reports.frontier import NOT_MEASURED
+from alexconv.reports.measurements import card_of
 
 PLAN = {"engine": "eng7_k1=2", "ms": 1.0, "tried": 20, "refused": 3, "proposed_ms": 1.5, "search_ended": False}
 
@@ -91,6 +92,7 @@ def test_plans_without_transforms_are_a_comparison_of_their_own(tmp_path: Path):
 def test_the_readme_says_which_figures_are_of_another_card():
     one, other = ({"name": "NVIDIA H200", "uuid": f"GPU-{name}-1"} for name in "ab")
     source = SimpleNamespace(device=one)
-    assert [readme.elsewhere(device, source) for device in (one, other)] == ["", ", on another card"]
+    assert [readme.elsewhere({card_of(device)}, source) for device in (one, other)] == ["", ", on another card"]
     searched = {name: searches.BestOfAll(device, {}) for name, device in {"fp32": other, "tf32": one}.items()}
     assert readme.cards_of(searched, source) == "on another card, NVIDIA H200 or on the same card, NVIDIA H200"
+    assert not readme.cards_of({"tf32": searches.BestOfAll(one, {})}, source)
