@@ -30,6 +30,7 @@ from alexconv.reports import wholes
 from alexconv.reports.book_drawings import DRAWINGS
 from alexconv.reports.comparison import cudnn_of
 from alexconv.reports.excerpts import code_of, line_with
+from alexconv.reports.measurements import card_of
 from alexconv.reports.style import RC, svg_text
 from alexconv.shapes import WORKLOADS
 
@@ -62,7 +63,7 @@ PLAIN = {  # counters in plain words
 }
 CALLED = (
     *("ms", "predicted", "counter", "error", "faster", "rate", "roof", "memory_rate", "shared_rate", "results"),
-    *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size"),
+    *("cudnn", "against_cudnn", "cudnn_kernels", "cudnn_workspace", "fft_size", "peers_elsewhere"),
     *("gradients", "gradient_faster", "gradient_card"),
     *("schedules", "schedules_card", "schedule_us"),
     *("excerpt", "printed", "printed_ms", "counted", "solution"),
@@ -147,6 +148,11 @@ class Sources:
         if (rung, layer) not in self._times:
             raise UsageError(f"no record of {rung} on layer {layer} in {TIMES}")
         return self._times[rung, layer]
+
+    def peers_elsewhere(self) -> str:
+        """The words that cuDNN was timed on another card than the rungs; empty for the same one."""
+        cards = {card_of(header) for file in (TIMES, PEERS) for header in self._headers(file, "device")}
+        return ", cuDNN's on another card of the same kind" if len(cards) > 1 else ""
 
     def predicted(self, rung: str, layer: int = LAYER) -> float | None:
         """Predicted time in ms; None without a prediction for the rung's current constants."""

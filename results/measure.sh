@@ -23,6 +23,8 @@
 # All of them are the default.  The minutes are of nine H200s whose hosts had 16 cores for each card
 # (results/README.md); on another host four of the first six took two thirds as long.
 # No card has had all in one go yet.  Each stage prints its time.
+# So that README and docs/frontier.md are of one card: STAGES="main_job ceilings frontier sustained peers data timelines",
+# 15 min where the host is quick.
 # For another card, the part `short` has the files of results/h100: 8 in 7 min, in a folder NAME.
 #
 # Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
