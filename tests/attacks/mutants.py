@@ -68,12 +68,24 @@ SHAPES = (
     Conv(C=8, H=14, W=11, M=16, R=3, S=3),
     Conv(C=64, H=9, W=8, M=64, R=3, S=3),
 )
+GROUPED = (  # for rungs that take none of these
+    Conv(C=24, H=13, W=12, M=18, R=3, S=2, groups=3),
+    Conv(C=8, H=13, W=12, M=8, R=3, S=3, groups=8),
+    Conv(C=6, H=11, W=9, M=12, R=5, S=4, groups=6),
+    Conv(C=32, H=9, W=8, M=24, R=3, S=3, groups=8),
+)
 BORDERED = (  # for what goes unnoticed: padding, strides, dilation, one tap, partial K stages, images in several tiles
     Conv(C=16, H=9, W=12, M=24, R=3, S=2, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     Conv(C=16, H=13, W=10, M=20, R=3, S=2, U=2, V=1, top=1, bottom=2, left=1, right=2, dilation_columns=2),
     Conv(C=128, H=10, W=13, M=72, R=1, S=1),
     Conv(C=72, H=6, W=7, M=16, R=3, S=1),
     Conv(C=3, H=23, W=19, M=12, R=5, S=4, U=4, top=1, bottom=2, left=2, right=1),
+    Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
+    Conv(C=8, H=19, W=37, M=4, R=3, S=2, top=1, left=2, dilation_rows=2, relu=True),
+    Conv(C=24, H=8, W=11, M=30, R=3, S=2, top=1, left=1, right=2, dilation_rows=2, groups=3, bias=True, relu=True),
+    Conv(C=16, H=13, W=12, M=12, R=3, S=3, U=2, V=1, bottom=1, left=1, right=2, groups=2),
+    Conv(C=8, H=14, W=12, M=8, R=4, S=3, U=2, V=1, top=1, bottom=2, left=2, right=1, groups=8, bias=True, relu=True),
+    Conv(C=6, H=11, W=9, M=12, R=5, S=4, U=2, top=2, left=1, right=2, groups=6, bias=True),
 )
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
@@ -165,6 +177,7 @@ def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -
     default, or one less is tried.
     """
     shapes = [conv for conv in SHAPES if taken(rung, (conv, ()))]
+    shapes = shapes or [conv for conv in GROUPED if taken(rung, (conv, ()))]
     suited: list[Variant] = [(conv, ()) for conv in shapes]
     draw = random.Random(rung.name)
     for conv in dict.fromkeys((shapes[0], shapes[-1])):
