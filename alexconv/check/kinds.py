@@ -41,7 +41,8 @@ from alexconv.shapes import FORWARD, Conv
 
 # Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
 # of a tile end with the image's; several tiles of pixels and of filters, and a partial K step after one of 64;
-# narrow groups, all in one product; depthwise layers, with one filter of each channel and with two; last, few filters.
+# narrow groups, all in one product, whose taps alone fill no whole steps; depthwise layers, with one filter of each
+# channel and with two; last, few filters.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
@@ -50,7 +51,7 @@ SHAPES = (
     Conv(C=16, H=9, W=12, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     Conv(C=3, H=13, W=12, M=8, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
     Conv(C=72, H=12, W=14, M=72, R=3, S=1),
-    Conv(C=24, H=6, W=7, M=6, R=3, S=2, top=1, left=1, right=2, groups=3),
+    Conv(C=16, H=6, W=7, M=8, R=3, S=3, top=1, left=1, right=2, groups=4),
     Conv(C=8, H=13, W=12, M=8, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=8, bias=True, relu=True),
     Conv(C=6, H=11, W=9, M=12, R=5, S=4, U=2, top=2, left=1, right=2, groups=6, bias=True),
     Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
@@ -116,8 +117,13 @@ def correct(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
 def hard_data(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     """The same on data that is hard for a kernel."""
     yield from verified(rung, shapes, [name for name in DATA_SETS if name != UNIFORM])
-    if rung.dtype == FLOAT32 and rung.direction == FORWARD:
-        yield from filter(None, (wrong_at_edges(rung, conv) for conv in shapes if taken(rung, conv)))
+    if rung.direction != FORWARD:
+        return
+    for conv in filter(lambda conv: taken(rung, conv), shapes):
+        if rung.dtype == FLOAT32 and (wrong := wrong_at_edges(rung, conv)):
+            yield wrong
+        if wrong := wrong_at_infinities(rung, conv):
+            yield wrong
 
 
 def edge_inputs(conv: Conv) -> tuple[Values, Values]:
@@ -159,6 +165,30 @@ def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
         return None
     figures = f"max error {error.scaled:.3g}, the bound is {bound.factor:.3g}"
     return f"{in_words(conv)}, values about powers of two: {figures}"
+
+
+def infinite_inputs(conv: Conv) -> tuple[Values, Values]:
+    """Positive images and filters, of which the second image and every other filter have infinities alone.
+
+    No sum of them is NaN; a product with a zero beyond the last tap, channel or filter is.
+    """
+    draw = np.random.default_rng(1)
+    x, w = (draw.uniform(0.5, 1, shape).astype(np.float32) for shape in (conv.x_shape(2), conv.w_shape()))
+    x[1], w[::2] = np.inf, np.inf
+    return x, w
+
+
+def wrong_at_infinities(rung: Rung, conv: Conv) -> str | None:
+    """What is wrong with outputs of infinities: whether they are infinite where float64 arithmetic has them."""
+    x, w = infinite_inputs(conv)
+    bias = exact_bias(conv, seed=1)
+    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), FILE_BYTES)
+    with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
+        y = opened.outputs()
+    error = MaxError()
+    with np.errstate(invalid="ignore"):
+        error.add(y, Expected(reference(conv, x, w, bias), *norms(conv, x, w, bias)))
+    return f"{in_words(conv)}, infinities: {error.misplaced} outputs are misplaced" if error.misplaced else None
 
 
 def addresses(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:

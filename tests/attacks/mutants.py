@@ -68,12 +68,24 @@ SHAPES = (
     Conv(C=8, H=14, W=11, M=16, R=3, S=3),
     Conv(C=64, H=9, W=8, M=64, R=3, S=3),
 )
+GROUPED = (  # for rungs that take none of these
+    Conv(C=24, H=13, W=12, M=18, R=3, S=2, groups=3),
+    Conv(C=8, H=13, W=12, M=8, R=3, S=3, groups=8),
+    Conv(C=8, H=13, W=11, M=16, R=5, S=4, U=2, groups=8),
+    Conv(C=32, H=9, W=8, M=24, R=3, S=3, groups=8),
+)
 BORDERED = (  # for what goes unnoticed: padding, strides, dilation, one tap, partial K stages, images in several tiles
     Conv(C=16, H=9, W=12, M=24, R=3, S=2, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     Conv(C=16, H=13, W=10, M=20, R=3, S=2, U=2, V=1, top=1, bottom=2, left=1, right=2, dilation_columns=2),
     Conv(C=128, H=10, W=13, M=72, R=1, S=1),
     Conv(C=72, H=6, W=7, M=16, R=3, S=1),
     Conv(C=3, H=23, W=19, M=12, R=5, S=4, U=4, top=1, bottom=2, left=2, right=1),
+    Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
+    Conv(C=8, H=19, W=37, M=4, R=3, S=2, top=1, left=2, dilation_rows=2, relu=True),
+    Conv(C=24, H=8, W=11, M=30, R=3, S=2, top=1, left=1, right=2, dilation_rows=2, groups=3, bias=True, relu=True),
+    Conv(C=16, H=13, W=12, M=12, R=3, S=3, U=2, V=1, bottom=1, left=1, right=2, groups=2),
+    Conv(C=8, H=14, W=12, M=8, R=4, S=3, U=2, V=1, top=1, bottom=2, left=2, right=1, groups=8, bias=True, relu=True),
+    Conv(C=6, H=11, W=9, M=12, R=5, S=4, U=2, top=2, left=1, right=2, groups=6, bias=True),
 )
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
@@ -92,7 +104,7 @@ file, _, name, _ = sys.argv[1:]
 kinds.ladder_of = lambda options: Ladder(replace(rung, file=file) if rung.name == name else rung for rung in LADDER)
 sys.exit(kinds.run_one(sys.argv[2:]))
 """
-MOST_VARIANTS, MOST_AGAIN = 6, 16  # shapes and constants to try on a mutant, and on one that goes unnoticed
+MOST_VARIANTS, MOST_AGAIN = 6, 32  # shapes and constants to try on a mutant, and on one that goes unnoticed
 FIELDS = ("file", "line", "before", "after")  # of a line, which identify a mutant
 Variant = tuple[Conv, tuple[tuple[str, int], ...]]  # a shape, and constants that are not the defaults
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
@@ -158,13 +170,14 @@ def changes(token: str, code: str, end: int) -> list[str]:
     return []
 
 
-def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -> list[Variant]:
+def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = (), values: int | None = 1) -> list[Variant]:
     """Up to ``most`` shapes that a rung takes, and the first and last of them with other constants.
 
-    The shapes of ``more`` follow the first one.  A constant without choices is a count: half its default, twice its
-    default, or one less is tried.
+    The shapes of ``more`` follow the first one.  ``values``: of a constant, None for all.  One without choices is a
+    count: half its default, twice its default, or one less is tried.
     """
     shapes = [conv for conv in SHAPES if taken(rung, (conv, ()))]
+    shapes = shapes or [conv for conv in GROUPED if taken(rung, (conv, ()))]
     suited: list[Variant] = [(conv, ()) for conv in shapes]
     draw = random.Random(rung.name)
     for conv in dict.fromkeys((shapes[0], shapes[-1])):
@@ -177,7 +190,9 @@ def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -
                 if choice not in (default, 0)
             ]
             draw.shuffle(choices)
-            suited += [variant for choice in choices[:1] if taken(rung, variant := (conv, ((constant.name, choice),)))]
+            suited += [
+                variant for choice in choices[:values] if taken(rung, variant := (conv, ((constant.name, choice),)))
+            ]
     further = suited[1:]
     draw.shuffle(further)
     preferred: list[Variant] = [(conv, ()) for conv in more if taken(rung, (conv, ()))]
@@ -428,6 +443,7 @@ def noticed(mutated: Rung, source: str) -> dict[str, Any] | None:
         if same_code(mutated, usual[0]):
             if same_code(mutated, usual[0], BUILD):
                 return None
+            usual = usual[:1]
         else:
             for ran, variant in enumerate(usual, 1):
                 if notices := run(mutated, variant):
@@ -435,7 +451,7 @@ def noticed(mutated: Rung, source: str) -> dict[str, Any] | None:
         if alarms := checked(mutated.name, RUNGS[mutated.name].file):
             raise AlexconvError(f"{mutated.name}: false alarm of alexconv check: {alarms}")
         notices = checked(mutated.name, mutated.file, source)
-        for variant in variants(mutated, MOST_AGAIN, BORDERED):
+        for variant in variants(mutated, MOST_AGAIN, BORDERED, values=None):
             if notices:
                 break
             if variant not in usual and not same_code(mutated, variant):

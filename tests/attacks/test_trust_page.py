@@ -54,6 +54,10 @@ def test_identical_machine_code_is_not_a_mutant(tmp_path: Path) -> None:
         assert mutants.same_code(other, mutants.variants(other)[0]) is same
 
 
+def test_mutants_of_every_rung_have_a_shape() -> None:
+    assert all(mutants.variants(rung) for rung in mutants.LADDER if not rung.gpu_only)
+
+
 def test_tasks_have_disjoint_mutants() -> None:
     mutant, *_ = mutants.mutants_of(mutants.RUNGS["direct"], mutants.random.Random(0))
     facts = {"rung": "direct", "noticed": [], **mutants.asdict(mutant)}

@@ -22,6 +22,7 @@ SHAPES = {
     "odd": Conv(C=5, H=14, W=11, M=3, R=4, S=3),
     "one tile": kinds.SHAPES[2],
     "one channel": kinds.SHAPES[0],
+    "narrow groups": next(conv for conv in kinds.SHAPES if 1 < conv.groups < conv.C),
 }
 
 
@@ -90,6 +91,13 @@ EDGES = {
     "the usual power up to 2^6": Mutant("wgmma-scaled", "MOST = bits_of_power(5)", "MOST = bits_of_power(6)"),
     "half of fp16's least number is zero": Mutant("mma-scaled", "LEAST_HALF = -24", "LEAST_HALF = -25", "one channel"),
 }
+# Products of an infinity with a zero that fills the last step along K.
+FILLED = {
+    "a filter's value beyond the last tap": Mutant(
+        "direct-groups-mma-half", "m < GROUP_M && k < K", "m < GROUP_M && k <= K", "narrow groups"
+    ),
+    "a pixel beyond the last tap": Mutant("direct-groups-mma", "k >= K;", "k > K;", "narrow groups"),
+}
 
 
 def with_bug(mutant: Mutant, folder: Path) -> Rung:
@@ -123,6 +131,14 @@ def test_a_bug_at_the_edge_of_a_range_is_caught_by_check(tmp_path, name):
     conv = SHAPES[mutant.shape]
     assert "values about powers of two" in str(kinds.wrong_at_edges(with_bug(mutant, tmp_path), conv))
     assert kinds.wrong_at_edges(RUNGS[mutant.rung], conv) is None
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_an_infinity_times_a_zero_beyond_the_last_tap_is_caught_by_check(tmp_path, name):
+    mutant = FILLED[name]
+    conv = SHAPES[mutant.shape]
+    assert "misplaced" in str(kinds.wrong_at_infinities(with_bug(mutant, tmp_path), conv))
+    assert kinds.wrong_at_infinities(RUNGS[mutant.rung], conv) is None
 
 
 @pytest.mark.parametrize(

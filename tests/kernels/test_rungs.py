@@ -189,6 +189,14 @@ def test_a_stride_of_groups_that_share_a_product_is_gathered(host_unoptimized, n
     assert_exact(host_unoptimized, BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {}, 3)), 3)
 
 
+@pytest.mark.parametrize("rows, columns, planes", [(8, 1, 1), (4, 2, 4), (2, 8, 2)])
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.family == "depthwise"], ids=lambda rung: rung.name)
+def test_strips_that_small_layers_do_not_have_by_default(host_unoptimized, rung, rows, columns, planes):
+    conv = Conv(C=6, H=13, W=14, M=12, R=5, S=4, U=2, groups=6)
+    chosen = rung.resolve(conv, {"TILE_ROWS": rows, "TILE_COLUMNS": columns, "PLANES": planes}, 2)
+    assert_exact(host_unoptimized, BoundRung(rung, conv, chosen), 2)
+
+
 def test_windows_in_place_need_a_block_for_each_tile_of_filters():
     rung, conv = RUNGS["wgmma-window-in-place"], Conv(C=8, H=9, W=9, M=96, R=3, S=3)
     for blocks, refused in ((3, None), (2, "3 tiles of filters for 2 blocks")):
