@@ -335,6 +335,15 @@ def test_files_without_points_are_a_usage_error_that_counts_unreadable_lines(tmp
         measurements(read([file]))
 
 
+def test_sequences_of_layers_are_counted_where_tables_leave_them_out(tmp_path: Path) -> None:
+    layer, mixed = record("alexnet", 1, 128, "direct"), record("alexnet", 1, 128, "mixed-together")
+    points = [mixed | {"point": mixed["point"] | {"layer": "1-2", "mix": f"1=direct,2={rung}"}} for rung in ("a", "b")]
+    with pytest.raises(UsageError, match="the record files hold only sequences of layers"):
+        measurements(read([write(tmp_path / "sequences.jsonl", points)]))
+    data = measurements(read([write(tmp_path / "both.jsonl", [*points, layer, points[0]])]))
+    assert problems(data).text.endswith("Left out: 2 sequences of layers.")
+
+
 def test_only_unusable_records_are_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = record("alexnet", 1, 1, "direct")
     odd["samples"]["kernel"] = [float("nan")]
