@@ -49,9 +49,9 @@ def compare(
 ) -> list[Comparison]:
     """Every point that is ok and timed in both, in the order of the second."""
     same_models = models(before) == models(after)
-    known = {matched(before, record, same_models): record for record in timed(before, figure, ladder).values()}
+    known = {matched(before, record, same_models): record for record in timed(before, figure, ladder)}
     comparisons = []
-    for record in timed(after, figure, ladder).values():
+    for record in timed(after, figure, ladder):
         if old := known.get(matched(after, record, same_models)):
             samples = old["samples"][figure], record["samples"][figure]
             verdict, ratio, low, high = judge(*samples, margin)
@@ -89,17 +89,16 @@ def matched(records: Records, record: Record, same_models: bool) -> tuple[str, s
     """By what a point of one file is found in the other; of files with the same models, on its own model."""
     if not same_models:
         return identity(record["point"] | {"constants": changed_in(record)}), ""
-    return identity(record["point"]), str(records.headers.get(str(record.get("device")), {}).get("name"))
+    return identity(record["point"]), records.model(record)
 
 
-def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
-    """The latest record of each point that is ok and has the figure's samples."""
-    latest = {identity(record["point"]): record for record in records.latest()}
-    return {
-        name: record
-        for name, record in latest.items()
+def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> list[Record]:
+    """The latest record of each point, on each model, that is ok and has the figure's samples."""
+    return [
+        record
+        for record in records.latest()
         if fault_of(record, ladder) is None and record["status"] == "ok" and record.get("samples", {}).get(figure)
-    }
+    ]
 
 
 def models(records: Records) -> set[str]:

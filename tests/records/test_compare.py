@@ -84,6 +84,17 @@ def test_points_of_two_models_are_not_compared_where_both_files_have_both(
     assert "1 common points with times; 2 only in A, 2 only in B" in capsys.readouterr().out
 
 
+def test_of_a_point_on_several_devices_in_one_file_each_model_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, point = tmp_path / "a.jsonl", record("alexnet", 1, 32, "direct")
+    for name in ("First", "Second"):
+        write(file, [point], GPU | {"name": name})
+    write(file, [point | {"samples": {}}], {"backend": "host"})
+    assert main([str(file), str(file)]) == 0
+    assert "2 common points with times; 0 only in A, 0 only in B" in capsys.readouterr().out
+
+
 def test_bits_of_outputs_are_compared_where_both_have_digests_of_the_same_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
