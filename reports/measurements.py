@@ -523,7 +523,7 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
     of_usual = [(record, file) for record, file in of_device if is_usual(record)]
     every, unusable = usable(of_usual, records.headers, ladder)
     if others := len(of_device) - len(of_usual):
-        unusable.append(f"{others} points on data other than {UNIFORM}, or of gradients")
+        unusable.append(f"{plural(others, 'point')} on data other than {UNIFORM}, or of gradients")
     if left := sum(record.get("device") in keys for record in sequences):
         unusable.append(f"{plural(left, 'sequence')} of layers")
     if not every:

@@ -357,5 +357,5 @@ def test_points_of_other_data_are_left_out_and_counted(tmp_path: Path) -> None:
     hard["point"]["data"] = "wide"
     data = measurements(read([write(tmp_path / "r.jsonl", [plain, hard])]))
     assert [point.series.rung for point in data.every] == ["direct"]
-    assert "1 points on data other than uniform, or of gradients" in problems(data).text
+    assert "1 point on data other than uniform, or of gradients" in problems(data).text
     assert [len(source.points) for source in gather([tmp_path / "r.jsonl"]).sources] == [1]
