@@ -233,7 +233,9 @@ def share(source: Path, names: Collection[str] | None = None) -> SharedFile:
     try:
         write(RecordFile(unnamed), records, latest, fields(names_here() if names is None else names))
         content = sha256(unnamed.read_bytes()).hexdigest()[:DIGITS]
-        path = source.with_name(f"{card_name(records.headers.get(latest[-1].get('device', ''), {}))}-{content}.jsonl")
+        devices = [records.headers.get(record.get("device", ""), {}) for record in reversed(latest)]
+        card = next((device for device in devices if device.get("name")), devices[0])
+        path = source.with_name(f"{card_name(card)}-{content}.jsonl")
         unnamed.replace(path)
     finally:
         unnamed.unlink(missing_ok=True)

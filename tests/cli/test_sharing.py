@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from report_records import GPU, HOST, RUN, record
+from report_records import GPU, HOST, RUN, record, write
 
 from alexconv import compare, run
 from alexconv.cli.sharing import command, share
@@ -128,6 +128,15 @@ def test_digests_of_outputs_stay_whole(tmp_path):
     assert read([first]).points[0]["audit"] == {"samples": 3, "digests": DIGESTS}
     (comparison,) = comparisons.compare(read([first]), read([second]), "kernel")
     assert comparison.same_bits is False
+
+
+def test_a_gpu_gives_its_name_and_keeps_its_times_though_the_host_ran_the_point_later(tmp_path):
+    point, file = record("alexnet", 2, 128, "direct"), tmp_path / "a.jsonl"
+    write(file, [point])
+    write(file, [point | {"samples": {}}], {"backend": "host", "cpu": "Some CPU"})
+    shared = share(file)
+    assert shared.path.name.startswith("nvidia-test-9000-")
+    assert [bool(line["samples"]) for line in read([shared.path]).points] == [True, False]
 
 
 def test_mixes_of_this_projects_rungs_stay(tmp_path):
