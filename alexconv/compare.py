@@ -13,9 +13,9 @@ UNCLEAR          anything else: a wide interval, too few samples (a longer
 The margin stands for run-to-run variation, which the samples of one run do not
 show: two runs of the same program on the same GPU differ.
 
-Where A and B are of different cards, points match whose constants are the
-defaults of their card, whatever their values, and those with the same changed
-ones.
+A point on one model of card matches the same point on that model.  Where A and
+B have no model in common, points match whose constants are the defaults of
+their card, whatever their values, and those with the same changed ones.
 
 It also says whether outputs have the same bits in both, where both records have
 their digests (timed on a GPU, from the same inputs, by a rung whose sums have a

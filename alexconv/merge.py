@@ -18,7 +18,11 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="record files; for a point in several, the last counts"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="record files; for a point in several, the last of each GPU model counts",
     )
     options.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a file that does not exist yet")
     return options

@@ -319,7 +319,7 @@ def run_here(say: Console, options: argparse.Namespace, ladder: Ladder, command:
     say_unreadable(say, file)
     previous: dict[str, Record] = {}
     if options.resume:
-        previous = reusable_records(requested.jobs, file.previous.latest(), requested.runner)
+        previous = reusable_records(requested.jobs, file.previous.points, requested.runner)
         say.print(f"{len(previous)} of {len(requested.jobs)} points are already in {options.out}", soft_wrap=True)
     method: Record = {"sampling": stopping_rule(options.seconds)} if requested.runner.times else {}
     method |= {"sustained_seconds": options.sustained} if options.sustained else {}

@@ -514,15 +514,18 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
         for record, file in zip(records.points, files, strict=True)
         if isinstance(record["point"]["layer"], int) and record.get("device") in devices
     ]
+    sequences = [record for record in records.latest() if isinstance(record["point"]["layer"], str)]
     if not of_layers:
-        raise no_points(len(records.unreadable))
+        raise no_points(len(records.unreadable), len(sequences))
     name = device_named(device, [record for record, _ in of_layers], devices)
     keys = {key for key, header in devices.items() if device_name(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
     of_usual = [(record, file) for record, file in of_device if is_usual(record)]
     every, unusable = usable(of_usual, records.headers, ladder)
     if others := len(of_device) - len(of_usual):
-        unusable.append(f"{others} points on data other than {UNIFORM}, or of gradients")
+        unusable.append(f"{plural(others, 'point')} on data other than {UNIFORM}, or of gradients")
+    if left := sum(record.get("device") in keys for record in sequences):
+        unusable.append(f"{plural(left, 'sequence')} of layers")
     if not every:
         raise UsageError(f"the record files hold no usable points: {'; '.join(unusable[:3])}")
     points = chosen([point for point in every if at_study_batch(point)])
@@ -553,8 +556,10 @@ def measurements(records: Records, device: str | None = None, ladder: Ladder = L
     )
 
 
-def no_points(unreadable: int) -> UsageError:
-    """The error of files without points, of which so many lines are unreadable."""
+def no_points(unreadable: int, sequences: int) -> UsageError:
+    """The error of files without points of single layers: so many lines are unreadable, so many points sequences."""
+    if sequences:
+        return UsageError("the record files hold only sequences of layers, which no table shows; alexconv compare does")
     damaged = f", but {plural(unreadable, 'unreadable line')}" if unreadable else ""
     return UsageError(f"the record files hold no points{damaged}: run python -m alexconv.run first")
 

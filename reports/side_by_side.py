@@ -17,6 +17,7 @@ from alexconv.reports.site import INDEX, Report
 from alexconv.reports.style import look
 
 MOST_DRAWN = 60  # points in a figure
+MOST_LETTERS = 60  # of a label in it; the table has all of them
 SHORT = 12  # digits of a commit
 
 
@@ -75,7 +76,7 @@ def drawing(compared: Sequence[Compared], figure: str, ladder: Ladder) -> Plot:
     """Bars away from 1."""
     rows = [
         Dot(
-            pair.label,
+            pair.label if len(pair.label) <= MOST_LETTERS else f"{pair.label[:MOST_LETTERS]}…",
             look(pair.point["rung"], ladder),
             Summary(pair.ratio, pair.low, pair.high, len(pair.after)),
         )

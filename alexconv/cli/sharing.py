@@ -20,8 +20,8 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALL_DIRECTIONS
 from alexconv.planning.peers import ALL_PEERS
 from alexconv.planning.points import rungs_by_word
-from alexconv.records.labels import SEQUENCE_SUFFIX, SHARED
-from alexconv.records.store import AXES, LATER_AXES, Record, RecordFile, Records, read
+from alexconv.records.labels import MIXED, SEQUENCE_SUFFIX, SHARED
+from alexconv.records.store import AXES, LATER_AXES, MIX, Record, RecordFile, Records, read
 
 DIGITS = 8  # of a file's content, in its name
 LEAST_NAME = 3  # letters of a name that is replaced in a reason
@@ -46,7 +46,7 @@ _FLAGS = frozenset({"together", "sequence", "tuned", "verify-only", "no-baseline
 _OPTIONS = frozenset(
     {
         *("workload", "layers", "N", "transfer", "precision", "data", "seed", "study", "peers", "backend", "set"),
-        *("host-build", "host-order", "memory-budget", "seconds", "sustained", "time-limit", "rungs", "direction"),
+        *("host-build", "host-order", "memory-budget", "seconds", "sustained", "time-limit", "rungs", "direction", MIX),
     }
 )
 _PEERS = frozenset(peer.name for peer in ALL_PEERS)
@@ -132,6 +132,8 @@ def command(value: Any) -> str:
             continue
         if name == "rungs":
             argument = ",".join(rung for rung in argument.split(",") if rung in known or rung.startswith("auto"))
+        if name == MIX and not rungs_of_mix(argument) <= known.keys():
+            continue
         parts += [word] if name in _FLAGS else [f"--{name}", argument] if re.fullmatch(r"[\w.,:=-]+", argument) else []
     return " ".join(parts)
 
@@ -195,10 +197,17 @@ def fields(names: Collection[str]) -> Allowed:
     }
 
 
+def rungs_of_mix(text: str) -> set[str]:
+    """The words for rungs in a mix, such as ``1=direct,2=tiled:TILE=8``."""
+    return {entry.partition("=")[2].partition(":")[0] for entry in text.split(",")}
+
+
 def is_ours(record: Record) -> bool:
     """Whether a line is of no rung, or of this project's rungs and peers."""
-    name = (record.get("point") or {}).get("rung", ALL_DIRECTIONS[0].name)
-    return name.removesuffix(SEQUENCE_SUFFIX) in _PEERS or name.removesuffix(SEQUENCE_SUFFIX) in ALL_DIRECTIONS.named
+    point = record.get("point") or {}
+    name, mix = point.get("rung", ALL_DIRECTIONS[0].name).removesuffix(SEQUENCE_SUFFIX), str(point.get(MIX, ""))
+    names = (rungs_of_mix(mix) if mix else set()) | ({name} if name != MIXED or not mix else set())
+    return names <= ALL_DIRECTIONS.named.keys() | _PEERS
 
 
 @dataclass(frozen=True)
@@ -224,7 +233,9 @@ def share(source: Path, names: Collection[str] | None = None) -> SharedFile:
     try:
         write(RecordFile(unnamed), records, latest, fields(names_here() if names is None else names))
         content = sha256(unnamed.read_bytes()).hexdigest()[:DIGITS]
-        path = source.with_name(f"{card_name(records.headers.get(latest[-1].get('device', ''), {}))}-{content}.jsonl")
+        devices = [records.headers.get(record.get("device", ""), {}) for record in reversed(latest)]
+        card = next((device for device in devices if device.get("name")), devices[0])
+        path = source.with_name(f"{card_name(card)}-{content}.jsonl")
         unnamed.replace(path)
     finally:
         unnamed.unlink(missing_ok=True)

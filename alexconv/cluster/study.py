@@ -101,7 +101,7 @@ def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: boo
         answer = pool.call(worker, remote.jobs_and_keys, pool.request, dict(options), headers)
         points: list[AnyPoint] = answer["points"]
         names = [name_of(point) for point in points]
-        latest = {identity(record["point"]): record for record in previous.latest()} if resume else {}
+        latest = {identity(record["point"]): record for record in previous.points} if resume else {}
         expected = {header: dict(zip(names, keys, strict=True)) for header, keys in answer["keys"].items()}
         earlier_records = {
             name: record

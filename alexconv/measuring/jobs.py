@@ -61,9 +61,7 @@ class Job(NamedTuple):
 def reusable_records(jobs: Iterable[Job], previous: Iterable[Record], runner: Runner) -> dict[str, Record]:
     """The earlier records of jobs that ``--resume`` keeps."""
     latest = {identity(record["point"]): record for record in previous}
-    return {
-        job.name: latest[job.name] for job in jobs if runner.has(job.point, job.recorder.key(job.point), latest)
-    }
+    return {job.name: latest[job.name] for job in jobs if runner.has(job.point, job.recorder.key(job.point), latest)}
 
 
 def run_jobs(

@@ -47,13 +47,12 @@ from alexconv.planning.points import (
 )
 from alexconv.planning.transfers import Transfer, transfer_named
 from alexconv.precisions import PRECISIONS
-from alexconv.records.labels import SEQUENCE_SUFFIX
+from alexconv.records.labels import MIXED, SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Workload
 
 Arrays = tuple[Values, Values, Values | None]  # inputs, filters and bias of a layer
 
-MIXED = "mixed"
 PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
 
 

@@ -18,7 +18,7 @@ from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.peers import Peer
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.precisions import PRECISIONS
-from alexconv.records.labels import changed_constants, label_of, particulars
+from alexconv.records.labels import SEQUENCE_SUFFIX, changed_constants, label_of, particulars
 from alexconv.records.store import AXES, DATA, DIRECTION, MIX
 from alexconv.shapes import DIRECTIONS, FORWARD, WORKLOADS, Conv, Workload
 
@@ -208,9 +208,9 @@ class LayerSequence(Generic[Chosen]):
 
     @property
     def mix(self) -> str:
-        """Each layer's rung and changed constants, as ``--mix`` takes them; empty for one rung with its defaults."""
+        """Each layer's rung and changed constants, as ``--mix`` takes them; empty for its own rung's defaults."""
         words = [word_in_mix(point) for point in self.chosen]
-        if set(words) == {self.chosen[0].rung}:
+        if set(words) == {self.rung.removesuffix(SEQUENCE_SUFFIX)}:
             return ""
         return ",".join(f"{layer}={word}" for layer, word in zip(self.layers, words, strict=True))
 

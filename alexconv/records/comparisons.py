@@ -48,11 +48,12 @@ def compare(
     before: Records, after: Records, figure: str, margin: float = MARGIN, ladder: Ladder = LADDER
 ) -> list[Comparison]:
     """Every point that is ok and timed in both, in the order of the second."""
-    same_models = models(before) == models(after)
-    known = {matched(before, record, same_models): record for record in timed(before, figure, ladder).values()}
+    old_records, new_records = timed(before, figure, ladder), timed(after, figure, ladder)
+    same_models = not {*map(before.model, old_records)}.isdisjoint(map(after.model, new_records))
+    known = {matched(before, record, same_models): record for record in old_records}
     comparisons = []
-    for record in timed(after, figure, ladder).values():
-        if old := known.get(matched(after, record, same_models)):
+    for name, record in {matched(after, record, same_models): record for record in new_records}.items():
+        if old := known.get(name):
             samples = old["samples"][figure], record["samples"][figure]
             verdict, ratio, low, high = judge(*samples, margin)
             if old.get("throttled") or record.get("throttled"):
@@ -86,25 +87,19 @@ def digested(record: Record) -> bool:
 
 
 def matched(records: Records, record: Record, same_models: bool) -> tuple[str, str]:
-    """By what a point of one file is found in the other; of files with the same models, on its own model."""
+    """By what a point of one file is found in the other; of files with a model in common, on its own model."""
     if not same_models:
         return identity(record["point"] | {"constants": changed_in(record)}), ""
-    return identity(record["point"]), str(records.headers.get(str(record.get("device")), {}).get("name"))
+    return identity(record["point"]), records.model(record)
 
 
-def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> dict[str, Record]:
-    """The latest record of each point that is ok and has the figure's samples."""
-    latest = {identity(record["point"]): record for record in records.latest()}
-    return {
-        name: record
-        for name, record in latest.items()
+def timed(records: Records, figure: str, ladder: Ladder = LADDER) -> list[Record]:
+    """The latest record of each point, on each model, that is ok and has the figure's samples."""
+    return [
+        record
+        for record in records.latest()
         if fault_of(record, ladder) is None and record["status"] == "ok" and record.get("samples", {}).get(figure)
-    }
-
-
-def models(records: Records) -> set[str]:
-    """The models of a file's devices, the same whoever measured them."""
-    return {str(header.get("name")) for header in devices_of(records)}
+    ]
 
 
 def devices_of(records: Records) -> list[Record]:

@@ -8,7 +8,7 @@ from functools import partial
 from alexconv.errors import AlexconvError
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.records.labels import changed_in
-from alexconv.records.store import AXES, Record
+from alexconv.records.store import AXES, DATA, DIRECTION, LATER_AXES, MIX, Record
 from alexconv.shapes import WORKLOADS
 
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12  # beyond them a time is a fault of its record
@@ -17,7 +17,8 @@ MOST = 1e18  # bytes, rates and counts
 MOST_CONSTANT = 1 << 20
 _ERRORS = (AlexconvError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 _RANGE = re.compile(r"[0-9]{1,3}([,-][0-9]{1,3})*")  # layers as text
-_NAME = re.compile(r"[\w:.+-]{1,100}")  # of rungs, transfers, precisions, constants
+_NAME = re.compile(r"[\w:.+-]{1,100}")  # of rungs, transfers, precisions, constants, data, directions
+_MIX = re.compile(r"[\w:.+=,-]*")
 
 
 def fault_of(record: Record, ladder: Ladder = LADDER) -> str | None:
@@ -46,6 +47,7 @@ def of_point(record: Record, ladder: Ladder) -> dict[str, bool]:
     times += [time for name, time in cpu.items() if name.endswith("_ms") and time is not None]
     several = isinstance(point["layer"], str)  # layers, each with its own constants
     named = [*point["constants"], *(record.get("planned_constants") or {})]
+    later = LATER_AXES | point
     constants = [*point["constants"].values(), *(record.get("planned_constants") or {}).values()]
     errors = [value for value in (record.get("error") or {}).values() if value is not None]
     counts = [record.get(name) for name in ("device_bytes", "images_per_piece", "pieces", "spread")]
@@ -54,6 +56,8 @@ def of_point(record: Record, ladder: Ladder) -> dict[str, bool]:
         "this version does not know the layer": known(point["workload"], point["layer"]),
         "N is not a number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
         "a name is malformed": all(map(name, [*(point[axis] for axis in ("rung", "transfer", "precision")), *named])),
+        "its data or direction is malformed": name(later[DATA]) and name(later[DIRECTION]),
+        "its mix is malformed": isinstance(later[MIX], str) and _MIX.fullmatch(later[MIX]) is not None,
         "its status is not text": isinstance(record["status"], str),
         "its reason is not text": isinstance(record["reason"], str | None),
         "a constant is not an integer": all(map(whole, constants)),

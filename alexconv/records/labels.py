@@ -8,6 +8,7 @@ from alexconv.records.store import DATA, LATER_AXES, Record
 from alexconv.shapes import WORKLOADS, Conv
 
 SEQUENCE_SUFFIX = "-together"  # ends the name of a sequence of layers
+MIXED = "mixed"  # instead of a rung, where each layer of a sequence has its own
 SHARED = "shared"  # the field of a device's header that says that others measured it
 
 

@@ -26,10 +26,10 @@ class Merged:
 def merge(paths: Sequence[Path], out: Path) -> Merged:
     """Writes the lines of record files to a new one: equal lines once, damaged ones not at all.
 
-    All records of a point that several files have are kept; the last counts, as it does within a file, so a line is
-    written again after others of its point.  One file at a time is in memory; of the others, digests of lines and
-    points.  Raises UsageError if ``out`` exists or cannot be written, for a file that cannot be read, and where no file
-    has a record; no new file is left then.
+    All records of a point that several files have are kept; the last of each model of device counts, as it does within
+    a file, so a line is written again after others of its point.  One file at a time is in memory; of the others,
+    digests of lines and points.  Raises UsageError if ``out`` exists or cannot be written, for a file that cannot be
+    read, and where no file has a record; no new file is left then.
     """
     counts = Merged()
     try:
@@ -50,7 +50,8 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
 
 def _joined(paths: Sequence[Path], counts: Merged) -> Iterator[bytes]:
     """The lines of the joined file, counted in ``counts``."""
-    written, last = set[bytes](), dict[bytes, bytes]()  # lines of headers; the last line of each point
+    written, last = set[bytes](), dict[bytes, bytes]()  # lines of headers; the last line of each point on each model
+    models = dict[str, str]()  # of devices
     for path in paths:
         for line in filter(None, lines_of(path)):
             record = parsed(line, path)
@@ -59,12 +60,14 @@ def _joined(paths: Sequence[Path], counts: Merged) -> Iterator[bytes]:
                 continue
             line_digest = sha256(line).digest()
             if record["type"] == "point":
-                point = sha256(identity(record["point"]).encode()).digest()
+                model = models.get(str(record.get("device")))
+                point = sha256(f"{identity(record['point'])} {model}".encode()).digest()
                 if last.get(point) != line_digest:
                     counts.points, counts.again = counts.points + 1, counts.again + (point in last)
                     last[point] = line_digest
                     yield line
             elif line_digest not in written:
+                models[record["key"]] = str(record.get("name"))
                 written.add(line_digest)
                 counts.headers += 1
                 yield line

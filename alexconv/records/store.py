@@ -59,8 +59,12 @@ class Records:
     files: list[str] = field(default_factory=list)  # each point's, without folder and suffix
 
     def latest(self) -> list[Record]:
-        """One record per point, the last written."""
-        return list({identity(record["point"]): record for record in self.points}.values())
+        """One record per point and model of device, the last written."""
+        return list({(identity(record["point"]), self.model(record)): record for record in self.points}.values())
+
+    def model(self, record: Record) -> str:
+        """The model of the device of a point; ``None`` for the host, and where its header is missing."""
+        return str(self.headers.get(str(record.get("device")), {}).get("name"))
 
 
 def read(paths: Iterable[Path]) -> Records:

@@ -16,7 +16,7 @@ from report_records import GPU, HOST, RUN, record, timeline, whole_text
 from alexconv import compare
 from alexconv.errors import UsageError
 from alexconv.records.faults import fault_of, fault_of_header
-from alexconv.records.store import RecordFile, read
+from alexconv.records.store import LATER_AXES, RecordFile, read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
 from alexconv.reports.overview import clocks
@@ -165,6 +165,16 @@ def test_figures_that_broke_reports_before_are_faults() -> None:
     assert fault_of_header(ceilings) is None
     ceilings["flops"]["fp32"] = 5e-324
     assert fault_of_header(ceilings) == "a rate is impossible"
+
+
+@pytest.mark.parametrize("value", [None, 1, ["direct"], {"a": 1}, "\x1b[2J", SCRIPT])
+@pytest.mark.parametrize("axis", LATER_AXES)
+def test_axes_that_older_records_lack_are_checked(axis: str, value: Any) -> None:
+    point = copy.deepcopy(next(line for line in BASE if line.get("layers")))
+    point["point"]["mix"] = "1=direct:THREAD_OUTPUTS=2,2=torch-nchw-fp32"
+    assert fault_of(point) is None
+    point["point"][axis] = value
+    assert fault_of(point) in ("its data or direction is malformed", "its mix is malformed")
 
 
 def test_an_impossible_clock_is_not_shown() -> None:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from report_records import GPU, HOST, RUN, record
+from report_records import GPU, HOST, RUN, record, write
 
 from alexconv import compare, run
-from alexconv.cli.sharing import share
+from alexconv.cli.sharing import command, share
 from alexconv.errors import UsageError
 from alexconv.records import comparisons
 from alexconv.records.compressed import files_in
@@ -128,6 +128,29 @@ def test_digests_of_outputs_stay_whole(tmp_path):
     assert read([first]).points[0]["audit"] == {"samples": 3, "digests": DIGESTS}
     (comparison,) = comparisons.compare(read([first]), read([second]), "kernel")
     assert comparison.same_bits is False
+
+
+def test_a_gpu_gives_its_name_and_keeps_its_times_though_the_host_ran_the_point_later(tmp_path):
+    point, file = record("alexnet", 2, 128, "direct"), tmp_path / "a.jsonl"
+    write(file, [point])
+    write(file, [point | {"samples": {}}], {"backend": "host", "cpu": "Some CPU"})
+    shared = share(file)
+    assert shared.path.name.startswith("nvidia-test-9000-")
+    assert [bool(line["samples"]) for line in read([shared.path]).points] == [True, False]
+
+
+def test_mixes_of_this_projects_rungs_stay(tmp_path):
+    base = record("alexnet", 1, 128, "direct")
+    axes = base["point"] | {"layer": "1-2", "constants": {}}
+    ours, one, own = "1=direct,2=tiled:TILE=8", "1=tiled,2=tiled:TILE=8", f"1=direct,2={OWN}:TILE=8"
+    names = (("mixed-together", ours), ("tiled-together", one), ("mixed-together", own), ("mixed-together", ""))
+    points = [base | {"point": axes | {"rung": rung, "mix": mix}} for rung, mix in names]
+    shared = share(recorded(tmp_path / "a.jsonl", *points))
+    assert (shared.points, shared.left_out) == (2, ("mixed-together",))
+    assert [point["point"]["mix"] for point in read([shared.path]).points] == [ours, one]
+    assert OWN not in shared.path.read_text()
+    assert command(f"run --N 1 --mix {ours} --together") == f"python -m alexconv.run --N 1 --mix {ours} --together"
+    assert command(f"run --N 1 --mix={own} --together") == "python -m alexconv.run --N 1 --together"
 
 
 def test_directions_stay_apart_and_gradients_are_this_projects(tmp_path):

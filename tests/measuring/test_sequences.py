@@ -94,6 +94,8 @@ def test_sequences_of_other_rungs_or_constants_are_other_points():
     assert mixes[2].label() == f"alexnet layers 3,5 N=1 mixed-together pageable {texts[2]}"
     assert label_of(mixes[2].axes(), {}) == f"alexnet layer 3,5 N=1 mixed-together pageable {texts[2]}"
     assert "mix" not in sequences.rung_sequences(points("tiled"))[0].axes()
+    of_one_rung = [sequences.mixed(f"3={rung},5={rung}", *arguments)[0] for rung in ("direct-register", "tiled")]
+    assert len({identity(sequence.axes()) for sequence in of_one_rung}) == 2
 
 
 def cut(pieces: int) -> Plan:

@@ -84,6 +84,28 @@ def test_points_of_two_models_are_not_compared_where_both_files_have_both(
     assert "1 common points with times; 2 only in A, 2 only in B" in capsys.readouterr().out
 
 
+def test_of_a_point_on_several_devices_in_one_file_each_model_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, point = tmp_path / "a.jsonl", record("alexnet", 1, 32, "direct")
+    for name in ("First", "Second"):
+        write(file, [point], GPU | {"name": name})
+    write(file, [point | {"samples": {}}], {"backend": "host"})
+    assert main([str(file), str(file)]) == 0
+    assert "2 common points with times; 0 only in A, 0 only in B" in capsys.readouterr().out
+
+
+def test_a_model_that_one_file_lacks_is_not_compared_with_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, both, others, point = *(tmp_path / f"{n}.jsonl" for n in range(3)), record("alexnet", 1, 32, "direct")
+    for file, name in ((one, "First"), (both, "Second"), (both, "First"), (others, "Second"), (others, "Third")):
+        write(file, [point], GPU | {"name": name})
+    for files, counts in (((one, both), "0 only in A, 1 only in B"), ((one, others), "0 only in A, 1 only in B")):
+        assert main([*map(str, files)]) == 0
+        assert f"1 common points with times; {counts}" in capsys.readouterr().out
+
+
 def test_bits_of_outputs_are_compared_where_both_have_digests_of_the_same_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

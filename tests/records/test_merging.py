@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 from points import batch_of, peer_point, point_of
-from report_records import record
+from report_records import GPU, record, write
 
 from alexconv import merge, run
 from alexconv.cluster.groups import parse_shard, shard_of
@@ -51,6 +51,15 @@ def test_the_last_record_of_a_point_counts_though_an_earlier_line_is_equal(tmp_p
     merged = merging.merge([both, earlier], out)
     assert (merged.points, merged.again) == (3, 2)
     assert read([out]).latest() == read([both, earlier]).latest()
+
+
+def test_a_point_on_another_model_is_no_repetition(tmp_path):
+    paths = [tmp_path / f"{name}.jsonl" for name in ("First", "Second")]
+    for path in paths:
+        write(path, [record("alexnet", 1, 1, "direct")], GPU | {"name": path.stem})
+    merged = merging.merge([*paths, paths[0]], tmp_path / "out.jsonl")
+    assert (merged.points, merged.again) == (2, 0)
+    assert len(read([tmp_path / "out.jsonl"]).latest()) == 2
 
 
 def test_one_file_at_a_time_is_in_memory(tmp_path):

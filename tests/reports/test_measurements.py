@@ -335,6 +335,15 @@ def test_files_without_points_are_a_usage_error_that_counts_unreadable_lines(tmp
         measurements(read([file]))
 
 
+def test_sequences_of_layers_are_counted_where_tables_leave_them_out(tmp_path: Path) -> None:
+    layer, mixed = record("alexnet", 1, 128, "direct"), record("alexnet", 1, 128, "mixed-together")
+    points = [mixed | {"point": mixed["point"] | {"layer": "1-2", "mix": f"1=direct,2={rung}"}} for rung in ("a", "b")]
+    with pytest.raises(UsageError, match="the record files hold only sequences of layers"):
+        measurements(read([write(tmp_path / "sequences.jsonl", points)]))
+    data = measurements(read([write(tmp_path / "both.jsonl", [*points, layer, points[0]])]))
+    assert problems(data).text.endswith("Left out: 2 sequences of layers.")
+
+
 def test_only_unusable_records_are_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = record("alexnet", 1, 1, "direct")
     odd["samples"]["kernel"] = [float("nan")]
@@ -348,5 +357,5 @@ def test_points_of_other_data_are_left_out_and_counted(tmp_path: Path) -> None:
     hard["point"]["data"] = "wide"
     data = measurements(read([write(tmp_path / "r.jsonl", [plain, hard])]))
     assert [point.series.rung for point in data.every] == ["direct"]
-    assert "1 points on data other than uniform, or of gradients" in problems(data).text
+    assert "1 point on data other than uniform, or of gradients" in problems(data).text
     assert [len(source.points) for source in gather([tmp_path / "r.jsonl"]).sources] == [1]

@@ -298,6 +298,16 @@ def test_history_has_points_that_several_runs_share_in_their_order(tmp_path: Pat
     ]
 
 
+def test_a_mix_beside_another_leaves_room_for_bars(tmp_path: Path) -> None:
+    point = record("alexnet", 1, 128, "mixed-together")
+    mix = ",".join(f"{layer}=mma-split:TILE_FILTERS=64:CHANNELS=96:STAGES=2" for layer in range(1, 6))
+    point["point"] |= {"layer": "1-5", "constants": {}, "mix": mix}
+    file = write(tmp_path / "a.jsonl", [point])
+    assert compare.main([str(file), str(file), "-o", str(tmp_path / "out")]) == 0
+    assert " mixed-together pageable 1=mma-split:…<" in (tmp_path / "out" / "figures" / "ratios.svg").read_text()
+    assert mix in (tmp_path / "out" / "tables" / "points.csv").read_text()
+
+
 def test_two_files_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     slow = record("alexnet", 1, 128, "direct")
     slow["samples"]["kernel"] = [2 * value for value in slow["samples"]["kernel"]]
