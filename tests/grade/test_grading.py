@@ -406,6 +406,17 @@ def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypa
         assert {re.sub(r" \(order \d\)", "", line) for line in feedback if not line.startswith("and ")} == fixed
 
 
+@pytest.mark.parametrize("found", [[], ["conv.cu:31: a store meets a load"]])
+def test_checks_without_points_say_why(found, monkeypatch):
+    monkeypatch.setattr(grading.Grader, "_problems", lambda *words: found)
+    result = Grade("anna", points={"correct": 0.0})
+    grading.Grader(MADE, "", Path(), ())._check(result, "races", grading.Source(""), [])
+    assert (result.points["races"], result.feedback["races"]) == (0, found or [grading.NOTHING_RIGHT])
+    result = Grade("anna", points={"correct": 11.25})
+    grading.Grader(MADE, "", Path(), ())._check(result, "races", grading.Source(""), [])
+    assert (result.points["races"], result.feedback.get("races", [])) == (0 if found else 10, found)
+
+
 def test_outputs_are_called_wrong_without_their_values():
     conv = grading.PROBE
     for data, fixed in (
