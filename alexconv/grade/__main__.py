@@ -41,7 +41,12 @@ def parser() -> argparse.ArgumentParser:
         help="host: without op times (default: auto, the GPU if there is one)",
     )
     add("--jobs", type=natural, default=0, help="submissions graded at a time (default: number of cores)")
-    add("--only", action="append", metavar="NAME", help="grade only this submission; repeatable")
+    add(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="grade only this submission, into a folder of its own; repeatable",
+    )
     add(
         "--own-container",
         action="store_true",
@@ -61,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown := set(options.only) - {entry.name for entry in entries}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
         entries = [entry for entry in entries if entry.name in options.only]
+        if scores.submissions_in(options.out) - {scores.inert(entry.name) for entry in entries}:
+            raise UsageError(
+                f"{options.out / scores.CSV} has other submissions' scores, which --only would drop: choose another -o"
+            )
     kind = sandbox.CONTAINER if options.own_container else sandbox.BUBBLEWRAP
     if problem := sandbox.missing(kind):
         raise MissingTool(

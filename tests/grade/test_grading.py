@@ -591,6 +591,28 @@ def test_a_right_submission_beside_one_that_takes_all_it_can_keeps_its_points(tm
     assert points["right-tile-8"] == "correct 45, exact 15, addresses 10, races 10, async 5"
 
 
+def test_only_drops_no_other_submission_s_scores(tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    for name in ("anna", "-bert"):
+        (tmp_path / "given" / f"{name}.cu").write_text("")
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", Path)
+    monkeypatch.setattr(grading.Grader, "grade", lambda self, submission: Grade(submission.name))
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / "scores"), "--backend", "host"]
+    assert grade.main([*words, "--only=-bert"]) == 0
+    assert grade.main([*words, "--only=-bert"]) == 0  # again: it drops nothing
+    assert grade.main(words) == 0
+    table = (tmp_path / "scores" / scores.CSV).read_text()
+    capsys.readouterr()
+    assert grade.main([*words, "--only", "anna"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/scores/scores.csv has other submissions' scores, which --only would drop: "
+        "choose another -o\n"
+    )
+    assert (tmp_path / "scores" / scores.CSV).read_text() == table
+
+
 def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
     assignment.write(MADE, tmp_path / "hw")
     (tmp_path / "given").mkdir()
