@@ -13,8 +13,9 @@ from pathlib import Path
 from alexconv.cli import display
 from alexconv.errors import MissingTool, UsageError
 from alexconv.grade import assignment, sandbox, scores, timing
-from alexconv.grade.grading import Grade, Grader, prepare, slots_of, submissions
+from alexconv.grade.grading import MOST_LINES, Grade, Grader, left_out, prepare, slots_of, submissions
 from alexconv.machine import cores
+from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, natural, program
 
 MODULE = "alexconv.grade"
@@ -62,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say = display.console()
     homework = assignment.read(options.assignment)
     entries = submissions(options.submissions)
+    if ignored := left_out(options.submissions):
+        more = f" and {len(ignored) - MOST_LINES} more" if len(ignored) > MOST_LINES else ""
+        names = ", ".join(map(repr, ignored[:MOST_LINES]))
+        print_to_stderr(f"not graded, neither NAME.cu nor a folder: {names}{more}")
     if options.only:
         if unknown := set(options.only) - {entry.name for entry in entries}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")

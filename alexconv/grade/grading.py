@@ -316,6 +316,15 @@ def submissions(folder: Path) -> list[Submission]:
     return sorted(entries, key=lambda submission: submission.name)
 
 
+def left_out(folder: Path) -> list[str]:
+    """The names in a folder that are no submissions, such as NAME.cpp and links to folders, without hidden files."""
+    return [
+        path.name
+        for path in sorted(folder.iterdir())
+        if path.suffix != ".cu" and not path.name.startswith(".") and (path.is_symlink() or not path.is_dir())
+    ]
+
+
 def _file_of(folder: Path) -> Path:
     files = sorted(folder.glob("*.cu"))
     preferred = [file for file in files if file.name == FILE] or files

@@ -613,6 +613,25 @@ def test_only_drops_no_other_submission_s_scores(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "scores" / scores.CSV).read_text() == table
 
 
+def test_files_that_are_no_submissions_are_named(tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given" / "carl").mkdir(parents=True)
+    for name in ("anna.cu", "bert.cpp", "Dora.CU", ".DS_Store"):
+        (tmp_path / "given" / name).write_text("")
+    (tmp_path / "given" / "emil").symlink_to(tmp_path / "given" / "carl")
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", Path)
+    monkeypatch.setattr(grading.Grader, "grade", lambda self, submission: Grade(submission.name))
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / "scores"), "--backend", "host"]
+    assert grade.main(words) == 0
+    told = capsys.readouterr().err
+    assert told == "not graded, neither NAME.cu nor a folder: 'Dora.CU', 'bert.cpp', 'emil'\n"
+    for number in range(9):
+        (tmp_path / "given" / f"{number}.zip").write_text("")
+    assert grade.main(words) == 0
+    assert "'4.zip' and 7 more\n" in capsys.readouterr().err
+
+
 def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
     assignment.write(MADE, tmp_path / "hw")
     (tmp_path / "given").mkdir()
