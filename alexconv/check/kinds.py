@@ -42,7 +42,8 @@ from alexconv.shapes import FORWARD, Conv
 # Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
 # of a tile end with the image's; several tiles of pixels and of filters, and a partial K step after one of 64;
 # narrow groups, all in one product, whose taps alone fill no whole steps; depthwise layers, with one filter of each
-# channel and with two; last, few filters.
+# channel and with two; few filters; last, a plane that is not square, for kernels that take square filters without
+# padding alone.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
@@ -55,6 +56,7 @@ SHAPES = (
     Conv(C=8, H=13, W=12, M=8, R=3, S=3, top=1, bottom=1, left=1, right=1, groups=8, bias=True, relu=True),
     Conv(C=6, H=11, W=9, M=12, R=5, S=4, U=2, top=2, left=1, right=2, groups=6, bias=True),
     Conv(C=40, H=6, W=34, M=3, R=3, S=2, top=1, bottom=2, right=1, bias=True),
+    Conv(C=2, H=14, W=9, M=5, R=3, S=3),
 )
 N = 3
 EXACT_IMAGES = 33  # of the exact check: more than an image tile has

@@ -137,7 +137,7 @@ def failure(name: str, messages: str, folder: Path, died: str = "") -> AlexconvE
     reason = died or first_error(messages)
     if not _ERROR.search(messages) and _free(_fullest(folder)) < _LITTLE_SPACE:
         return unwritable(name, reason, folder)
-    return CompileError(f"{name}: {reason}")
+    return CompileError(reason if reason.startswith((f"{name}:", f"{name}(")) else f"{name}: {reason}")
 
 
 def unwritable(name: str, line: str, folder: Path) -> MachineFault:

@@ -13,8 +13,9 @@ from pathlib import Path
 from alexconv.cli import display
 from alexconv.errors import MissingTool, UsageError
 from alexconv.grade import assignment, sandbox, scores, timing
-from alexconv.grade.grading import Grade, Grader, prepare, slots_of, submissions
+from alexconv.grade.grading import MOST_LINES, Grade, Grader, left_out, prepare, slots_of, submissions
 from alexconv.machine import cores
+from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, natural, program
 
 MODULE = "alexconv.grade"
@@ -41,7 +42,12 @@ def parser() -> argparse.ArgumentParser:
         help="host: without op times (default: auto, the GPU if there is one)",
     )
     add("--jobs", type=natural, default=0, help="submissions graded at a time (default: number of cores)")
-    add("--only", action="append", metavar="NAME", help="grade only this submission; repeatable")
+    add(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="grade only this submission, into a folder of its own; repeatable",
+    )
     add(
         "--own-container",
         action="store_true",
@@ -57,10 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say = display.console()
     homework = assignment.read(options.assignment)
     entries = submissions(options.submissions)
+    if ignored := left_out(options.submissions):
+        more = f" and {len(ignored) - MOST_LINES} more" if len(ignored) > MOST_LINES else ""
+        names = ", ".join(map(repr, ignored[:MOST_LINES]))
+        print_to_stderr(f"not graded, neither NAME.cu nor a folder: {names}{more}")
     if options.only:
         if unknown := set(options.only) - {entry.name for entry in entries}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
         entries = [entry for entry in entries if entry.name in options.only]
+        if scores.submissions_in(options.out) - {scores.inert(entry.name) for entry in entries}:
+            raise UsageError(
+                f"{options.out / scores.CSV} has other submissions' scores, which --only would drop: choose another -o"
+            )
     kind = sandbox.CONTAINER if options.own_container else sandbox.BUBBLEWRAP
     if problem := sandbox.missing(kind):
         raise MissingTool(

@@ -48,6 +48,7 @@ PUBLIC = (PROBE, *(shape for shape in SHAPES if shape.R == shape.S and not any(s
 EARLY = "its process ends early"
 UNRECORDED = "its launches for a hidden shape cannot be recorded: `make check` tries other shapes"
 HIDDEN_ONLY = "a hidden shape fails, the public ones do not"
+NOTHING_RIGHT = "no points, since no hidden shape is correct"
 REASONS = {  # why a hidden shape has no outputs, by the exception's name
     "LaunchError": "a launch fails: too large, or at an address outside the arrays",
     "CompileError": "its kernels do not compile",
@@ -227,6 +228,8 @@ class Grader:
         if wrong:
             shown = [row for row in launches if Conv(**row[0]) in PUBLIC]
             grade.say(check, self._problems(check, source, shown, PUBLIC) or [HIDDEN_ONLY])
+        elif not grade.points["correct"]:
+            grade.say(check, [NOTHING_RIGHT])
         grade.points[check] = self.assignment.points[check] if grade.points["correct"] and not wrong else 0.0
 
     def _problems(self, check: str, source: "Source", launches: Sequence[Any], shapes: Sequence[Conv]) -> list[str]:
@@ -311,6 +314,15 @@ def submissions(folder: Path) -> list[Submission]:
     if not entries:
         raise UsageError(f"{folder} has no submissions: files NAME.cu, or folders NAME with {FILE}")
     return sorted(entries, key=lambda submission: submission.name)
+
+
+def left_out(folder: Path) -> list[str]:
+    """The names in a folder that are no submissions, such as NAME.cpp and links to folders, without hidden files."""
+    return [
+        path.name
+        for path in sorted(folder.iterdir())
+        if path.suffix != ".cu" and not path.name.startswith(".") and (path.is_symlink() or not path.is_dir())
+    ]
 
 
 def _file_of(folder: Path) -> Path:

@@ -36,6 +36,15 @@ def write(grades: Sequence[Grade], assignment: Assignment, folder: Path, timed: 
         raise UsageError(f"cannot write the scores into {folder} ({error.strerror}): choose another -o") from None
 
 
+def submissions_in(folder: Path) -> set[str]:
+    """The submissions that the folder's table has, as it writes their names."""
+    try:
+        with (folder / CSV).open(newline="", errors="replace") as file:
+            return {row["submission"] for row in csv.DictReader(file) if row.get("submission")}
+    except (OSError, csv.Error):
+        return set()
+
+
 def counted(assignment: Assignment, timed: bool) -> list[str]:
     """The checks whose points count: op time only where there was a GPU."""
     return [check for check in assignment.points if timed or check != "op time"]

@@ -74,6 +74,12 @@ def test_what_the_source_says_is_the_sources_fault(what, tmp_path):
     assert isinstance(failure("tiled.cu", OF_SOURCE[what], tmp_path), CompileError)
 
 
+def test_an_error_names_its_file_once(tmp_path):
+    for place in ("tiled.cu:26:9", "tiled.cu(26)"):
+        assert str(failure("tiled.cu", f"{place}: error: x", tmp_path)) == f"{place}: error: x"
+    assert str(failure("tiled.cu", "plane.cuh:3:1: error: x", tmp_path)) == "tiled.cu: plane.cuh:3:1: error: x"
+
+
 def test_a_compiler_that_crashes_on_a_full_disk_is_the_machines_fault(tmp_path, monkeypatch):
     crash = "Segmentation fault\n"
     assert isinstance(failure("tiled.cu", crash, tmp_path), CompileError)

@@ -406,6 +406,17 @@ def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypa
         assert {re.sub(r" \(order \d\)", "", line) for line in feedback if not line.startswith("and ")} == fixed
 
 
+@pytest.mark.parametrize("found", [[], ["conv.cu:31: a store meets a load"]])
+def test_checks_without_points_say_why(found, monkeypatch):
+    monkeypatch.setattr(grading.Grader, "_problems", lambda *words: found)
+    result = Grade("anna", points={"correct": 0.0})
+    grading.Grader(MADE, "", Path(), ())._check(result, "races", grading.Source(""), [])
+    assert (result.points["races"], result.feedback["races"]) == (0, found or [grading.NOTHING_RIGHT])
+    result = Grade("anna", points={"correct": 11.25})
+    grading.Grader(MADE, "", Path(), ())._check(result, "races", grading.Source(""), [])
+    assert (result.points["races"], result.feedback.get("races", [])) == (0 if found else 10, found)
+
+
 def test_outputs_are_called_wrong_without_their_values():
     conv = grading.PROBE
     for data, fixed in (
@@ -578,6 +589,47 @@ def test_a_right_submission_beside_one_that_takes_all_it_can_keeps_its_points(tm
     assert outcome["unexpected"] == []
     points = {row["kind"]: row.get("points") for row in outcome["rows"]}
     assert points["right-tile-8"] == "correct 45, exact 15, addresses 10, races 10, async 5"
+
+
+def test_only_drops_no_other_submission_s_scores(tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    for name in ("anna", "-bert"):
+        (tmp_path / "given" / f"{name}.cu").write_text("")
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", Path)
+    monkeypatch.setattr(grading.Grader, "grade", lambda self, submission: Grade(submission.name))
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / "scores"), "--backend", "host"]
+    assert grade.main([*words, "--only=-bert"]) == 0
+    assert grade.main([*words, "--only=-bert"]) == 0  # again: it drops nothing
+    assert grade.main(words) == 0
+    table = (tmp_path / "scores" / scores.CSV).read_text()
+    capsys.readouterr()
+    assert grade.main([*words, "--only", "anna"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/scores/scores.csv has other submissions' scores, which --only would drop: "
+        "choose another -o\n"
+    )
+    assert (tmp_path / "scores" / scores.CSV).read_text() == table
+
+
+def test_files_that_are_no_submissions_are_named(tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given" / "carl").mkdir(parents=True)
+    for name in ("anna.cu", "bert.cpp", "Dora.CU", ".DS_Store"):
+        (tmp_path / "given" / name).write_text("")
+    (tmp_path / "given" / "emil").symlink_to(tmp_path / "given" / "carl")
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", Path)
+    monkeypatch.setattr(grading.Grader, "grade", lambda self, submission: Grade(submission.name))
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / "scores"), "--backend", "host"]
+    assert grade.main(words) == 0
+    told = capsys.readouterr().err
+    assert told == "not graded, neither NAME.cu nor a folder: 'Dora.CU', 'bert.cpp', 'emil'\n"
+    for number in range(9):
+        (tmp_path / "given" / f"{number}.zip").write_text("")
+    assert grade.main(words) == 0
+    assert "'4.zip' and 7 more\n" in capsys.readouterr().err
 
 
 def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, capsys):

@@ -289,6 +289,17 @@ def test_a_missing_barrier_of_a_course_file_is_named_with_its_line(tmp_path, cap
 
 LAUNCH = """conv_forward_kernel<<<gridDim, blockDim, C * X_tile * X_tile * sizeof(float)>>>(
         y, x, w, B, M, C, H, W, K, S);"""
+
+
+def test_a_kernel_for_square_planes_alone_is_found(tmp_path, capsys):
+    file = tmp_path / "square.cu"
+    file.write_text(COURSE_TEXT.replace("x[((b * C + c) * H + h) * W + v]", "x[((b * C + c) * H + h) * H + v]"))
+    assert file.read_text() != COURSE_TEXT
+    _, problems = checked(str(file), "--kinds", "correct,addresses", capsys=capsys)
+    for lines in problems.values():
+        assert [re.search(r"H=(\d+) W=(\d+)", line).groups() for line in lines] == [("14", "9")]
+
+
 LINE = COURSE_TEXT[: COURSE_TEXT.index("dim3 gridDim")].count("\n") + 1
 COURSE_FAULTS = {
     "no function": ("void conv_forward(", "void forward(", "no function conv_forward"),
