@@ -1,13 +1,16 @@
 """The frontier page: goals, tables and floors from made records, and that the page is what the results say."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from report_records import GPU, record, samples, write
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.measuring.sequences import mixed_in, sequence_of
+from alexconv.planning.points import DEFAULTS
+from alexconv.planning.transfers import transfer_named
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import frontier
 from alexconv.reports.comparison import CONTRACTS, Frontier, gather
@@ -31,26 +34,20 @@ def point(rung: str, layer: int, N: int, ms: float, error: float = 1e-7, **const
 
 
 def together(
-    name: str, ms: float, layers: Iterable[str] = (), transfer: str = "pageable", N: int = 1
+    name: str, ms: float, layers: Sequence[str] = (), transfer: str = "pageable", N: int = 1
 ) -> dict[str, Any]:
     """All layers as one sequence: of a rung, a mix of rungs, or a peer."""
-    layers = list(layers)
-    precision = RUNGS[layers[0]].precision if layers else name.split("-")[2]
-    axes = {"workload": "alexnet", "layer": "1-5", "N": N, "rung": f"{name}-together", "transfer": transfer}
+    axes: dict[str, Any] = {"workload": "alexnet", "layer": "1-5", "N": N, "rung": f"{name}-together", "constants": {}}
+    axes |= {"transfer": transfer, "precision": name.split("-")[-1]}
+    words = [f"{layer}={rung}" for layer, rung in zip(LAYERS, layers, strict=False)]
+    if words:  # as the program writes it
+        workload, way = WORKLOADS["alexnet"], transfer_named(transfer)
+        chosen = [point for word in words for point in mixed_in(word, workload, N, way, DEFAULTS, LADDER)]
+        axes = sequence_of(chosen, name).axes()
+    rungs = [{"layer": layer, "rung": rung, "constants": {}} for layer, rung in zip(LAYERS, layers, strict=False)]
     figure = "kernel" if transfer == "pageable" else "total"
-    rungs = (
-        {
-            "layers": [
-                {"layer": layer, "rung": rung, "constants": {}} for layer, rung in zip(LAYERS, layers, strict=True)
-            ]
-        }
-        if layers
-        else {}
-    )
-    if len(set(layers)) > 1:
-        axes |= {"mix": ",".join(f"{layer}={rung}" for layer, rung in enumerate(layers, 1))}
-    base = record("alexnet", 1, N, "direct")
-    return base | rungs | {"point": axes | {"precision": precision, "constants": {}}, "samples": {figure: samples(ms)}}
+    base = record("alexnet", 1, N, "direct") | ({"layers": rungs} if rungs else {})
+    return base | {"point": axes, "samples": {figure: samples(ms)}}
 
 
 def comparison(N: int = 128, ours: float = 0.4, **other: float) -> list[dict[str, Any]]:
