@@ -31,7 +31,7 @@ from alexconv.kernels.stages.persistent import NAME as PERSISTENT
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.own.folders import add_own, ladder_of
 from alexconv.planning.checks import Expected, MaxError, exact_bias, exact_inputs
-from alexconv.planning.planner import plan
+from alexconv.planning.planner import Plan, plan
 from alexconv.planning.points import Batch, Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.precisions import ANY, PRECISIONS
@@ -128,6 +128,17 @@ def hard_data(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
             yield wrong
 
 
+def planned(rung: Rung, conv: Conv, images: int) -> Plan:
+    """A rung's plan for images, with its constants for a batch of N."""
+    return plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), images, FILE_BYTES)
+
+
+def outputs(cut: Plan, x: Values, w: Values, bias: Values | None, order: int = 0) -> Values:
+    """A planned rung's outputs, with a block's threads in an order."""
+    with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"], bias) as opened:
+        return opened.outputs()
+
+
 def edge_inputs(conv: Conv) -> tuple[Values, Values]:
     """Images of zeros but for two values far apart in a channel's row, a one and an edge; filters with an edge each.
 
@@ -156,9 +167,8 @@ def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
     """What is wrong with outputs where values are about a power of two, or faint next to another."""
     x, w = edge_inputs(conv)
     bias = exact_bias(conv, seed=1)
-    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), FILE_BYTES)
-    with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
-        y = opened.outputs()
+    cut = planned(rung, conv, len(x))
+    y = outputs(cut, x, w, bias)
     bound = PRECISIONS[rung.precision].bound(conv.K, ANY, cut.bound.atomic_additions())
     sums = reference(conv, np.abs(x), np.abs(w), None if bias is None else np.abs(bias))
     error, of_outputs = MaxError(), norms(conv, x, w, bias, bound.reach)
@@ -184,10 +194,7 @@ def wrong_at_infinities(rung: Rung, conv: Conv) -> str | None:
     """What is wrong with outputs of infinities: whether they are infinite where float64 arithmetic has them."""
     x, w = infinite_inputs(conv)
     bias = exact_bias(conv, seed=1)
-    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), FILE_BYTES)
-    with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
-        y = opened.outputs()
-    error = MaxError()
+    y, error = outputs(planned(rung, conv, len(x)), x, w, bias), MaxError()
     with np.errstate(invalid="ignore"):
         error.add(y, Expected(reference(conv, x, w, bias), *norms(conv, x, w, bias)))
     return f"{in_words(conv)}, infinities: {error.misplaced} outputs are misplaced" if error.misplaced else None
@@ -206,8 +213,7 @@ def exact(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
         expected = reference(conv, x, w, bias)
         cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, EXACT_IMAGES)), EXACT_IMAGES, FILE_BYTES)
         for order in ORDERS:
-            with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"], bias) as opened:
-                y = opened.outputs().astype(np.float32)
+            y = outputs(cut, x, w, bias, order).astype(np.float32)
             wrong = np.argwhere(~(y == expected))
             if len(wrong):
                 n, m, e, f = wrong[0]

@@ -125,20 +125,21 @@ def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(tmp_path
     assert recorded(with_bug(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
 
 
+def assert_caught(mutant, folder, wrong_at, words):
+    """A check of one shape says what is wrong with a mutant, and nothing of its rung."""
+    conv = SHAPES[mutant.shape]
+    assert words in str(wrong_at(with_bug(mutant, folder), conv))
+    assert wrong_at(RUNGS[mutant.rung], conv) is None
+
+
 @pytest.mark.parametrize("name", EDGES)
 def test_a_bug_at_the_edge_of_a_range_is_caught_by_check(tmp_path, name):
-    mutant = EDGES[name]
-    conv = SHAPES[mutant.shape]
-    assert "values about powers of two" in str(kinds.wrong_at_edges(with_bug(mutant, tmp_path), conv))
-    assert kinds.wrong_at_edges(RUNGS[mutant.rung], conv) is None
+    assert_caught(EDGES[name], tmp_path, kinds.wrong_at_edges, "values about powers of two")
 
 
 @pytest.mark.parametrize("name", FILLED)
 def test_an_infinity_times_a_zero_beyond_the_last_tap_is_caught_by_check(tmp_path, name):
-    mutant = FILLED[name]
-    conv = SHAPES[mutant.shape]
-    assert "misplaced" in str(kinds.wrong_at_infinities(with_bug(mutant, tmp_path), conv))
-    assert kinds.wrong_at_infinities(RUNGS[mutant.rung], conv) is None
+    assert_caught(FILLED[name], tmp_path, kinds.wrong_at_infinities, "misplaced")
 
 
 @pytest.mark.parametrize(
