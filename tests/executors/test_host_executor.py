@@ -797,6 +797,20 @@ def test_a_fault_of_a_kernel_is_an_error_and_the_process_lives_on(faults, entry,
     assert result.tolist() == list(range(64))
 
 
+@runs_here
+def test_threads_that_fault_together_are_one_fault(tmp_path, monkeypatch):
+    text = runtime._APART.read_text()
+    slow = tmp_path / "apart.cpp"
+    slow.write_text(text.replace("    shared->address =", "    usleep(200'000);\n    shared->address =", 1))
+    assert slow.read_text() != text
+    monkeypatch.setattr(runtime, "_APART", slow)
+    source = tmp_path / "far.cu"
+    source.write_text('extern "C" __global__ void far() { *(int* volatile)4096 = 1; }')
+    kernel = HostRuntime(workers=2).compile(source, {}, ("far",))
+    with pytest.raises(LaunchError, match=r"far: bad access \(SIGSEGV\) at 0x1000$"):
+        kernel.launch("far", (64, 1, 1), (256, 1, 1), 0, [])
+
+
 def test_a_store_to_a_read_only_array_is_a_fault(faults):
     x, y = (HostRuntime().allocate(256, name) for name in "xy")
     faults.launch("input", ONE, (64, 1, 1), 0, [x, y])

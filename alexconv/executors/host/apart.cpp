@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -40,8 +41,12 @@ struct Line {
 
 static Fault* shared;
 
+// Threads may fault at the same time: the first reports, the others wait for the process to end.
+static std::atomic_flag reported = ATOMIC_FLAG_INIT;
+
 static void report(int signal, siginfo_t* info, void*)
 {
+    while (reported.test_and_set()) pause();
     shared->address = reinterpret_cast<unsigned long>(info->si_addr);
     shared->signal = signal;
     _exit(FAILED);
@@ -107,7 +112,8 @@ int main(int, char** words)
 
     struct sigaction action = {};
     action.sa_sigaction = report;
-    action.sa_flags = SA_SIGINFO | SA_RESETHAND;
+    action.sa_flags = SA_SIGINFO;
+    sigfillset(&action.sa_mask);  // a fault in report ends the process
     for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
     bool succeeded = true;
     for (unsigned i = 0; succeeded && i < entries.size(); ++i) {
