@@ -120,7 +120,7 @@ def shards_on_cluster(say: Console, options: argparse.Namespace, request: Reques
         connected(options.cluster, request.backend) as client,
         Pool(client, request, partial(say.print, soft_wrap=True)) as pool,
     ):
-        points = pool.call(pool.first(), remote.jobs_and_keys, request, planned(options), {})["points"]
+        points = pool.call(pool.first(), remote.jobs_and_keys, request, planned(options), {}, [])["points"]
         batches = ClusterBatches(pool, RecordFile(options.out), options.host_memory)
         batches.compile(points)
         return run_batches(say, options, points, batches)
@@ -147,7 +147,7 @@ def run_batches(
     if sums := [point for point in points if point.conv.roles.sums_images]:
         raise UsageError(f"--shards: {sums[0].label()} is a sum over all images, which shards would cut")
     known = {
-        (identity(header["point"]), header["shards"], header["point_key"])
+        (identity(header["point"]), header["shards"], header["point_key"]): header
         for header in file.previous.headers.values()
         if header["type"] == shards.TYPE and options.resume
     }
@@ -155,11 +155,11 @@ def run_batches(
     for count in counts:
         for point in points:
             key = batches.key(point, count)
-            if (identity(point.axes()), count, key) in known:
-                continue
-            parts, together = batches.run(point, count)
-            record = shards.joined(point, key, parts, together=together)
-            file.header(shards.TYPE, {**batches.headers(parts), **record})
+            record = known.get((identity(point.axes()), count, key))
+            if record is None or record["status"] == "skipped":
+                parts, together = batches.run(point, count)
+                record = shards.joined(point, key, parts, together=together)
+                file.header(shards.TYPE, {**batches.headers(parts), **record})
             statuses.add(record["status"])
             say.print(batch_line(point, record), soft_wrap=True)
     say.print(f"records: {file.path}", soft_wrap=True)

@@ -98,18 +98,11 @@ def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: boo
             for key, header in previous.headers.items()
             if resume and header["type"] == "device" and alike(header, worker.facts["header"])
         }
-        answer = pool.call(worker, remote.jobs_and_keys, pool.request, dict(options), headers)
+        records = previous.points if headers else []
+        answer = pool.call(worker, remote.jobs_and_keys, pool.request, dict(options), headers, records)
         points: list[AnyPoint] = answer["points"]
-        names = [name_of(point) for point in points]
-        latest = {identity(record["point"]): record for record in previous.points} if resume else {}
-        expected = {header: dict(zip(names, keys, strict=True)) for header, keys in answer["keys"].items()}
-        earlier_records = {
-            name: record
-            for name, record in latest.items()
-            if name in names and expected.get(str(record.get("device")), {}).get(name) == record["key"]
-        }
-        keys = dict(zip(names, answer["own_keys"], strict=True))
-        studies.append(Study(kind, path, points, keys, earlier_records, answer["times_cpu"], answer["tuned"]))
+        keys = dict(zip(map(name_of, points), answer["keys"], strict=True))
+        studies.append(Study(kind, path, points, keys, answer["kept"], answer["times_cpu"], answer["tuned"]))
     return studies
 
 

@@ -22,7 +22,7 @@ from alexconv.files import contents, locked, replacing
 from alexconv.kernels.ladder import RUNGS
 from alexconv.machine import machine_name
 from alexconv.measuring.ahead import compile_all
-from alexconv.measuring.jobs import Job, Recorder, run_jobs
+from alexconv.measuring.jobs import Job, Recorder, reusable_records, run_jobs
 from alexconv.measuring.peers import PEERS
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import SequenceRunner
@@ -151,19 +151,26 @@ def without_key(record: Record) -> Record:
     return {"point_key" if name == "key" else name: value for name, value in record.items()}
 
 
-def jobs_and_keys(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
-    """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
+def jobs_and_keys(
+    request: Request, options: dict[str, Any], headers: dict[str, Record], previous: Sequence[Record]
+) -> dict[str, Any]:
+    """The points of a command line here, in order, and their keys.
+
+    ``kept`` has those of ``previous`` records that ``--resume`` keeps, by point: all of devices in ``headers``.
+    """
     executor, ladder = executor_of(request), installed_ladder()
     jobs = jobs_of(Namespace(**options), ladder, executor, request.tuning)
-    keys = {}
+    kept: dict[str, Record] = {}
     for name, header in headers.items():
         device = cast(Executor, OnDevice(executor, header))
-        device_jobs = jobs_of(Namespace(**options), ladder, device, request.tuning)
-        keys[name] = [job.recorder.key(job.point) for job in device_jobs.jobs]
+        of_device = jobs_of(Namespace(**options), ladder, device, request.tuning)
+        kept |= reusable_records(
+            of_device.jobs, [record for record in previous if record.get("device") == name], of_device.runner
+        )
     return {
         "points": [job.point for job in jobs.jobs],
-        "keys": keys,
-        "own_keys": [job.recorder.key(job.point) for job in jobs.jobs],
+        "kept": kept,
+        "keys": [job.recorder.key(job.point) for job in jobs.jobs],
         "tuned": jobs.tuned,
         "times_cpu": jobs.runner.times_cpu,
     }

@@ -9,7 +9,7 @@ from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.runner import Runner, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.planning.points import AnyPoint
-from alexconv.records.store import Record, identity
+from alexconv.records.store import Record, by_key, identity
 
 
 class Recorder(Protocol):
@@ -59,9 +59,10 @@ class Job(NamedTuple):
 
 
 def reusable_records(jobs: Iterable[Job], previous: Iterable[Record], runner: Runner) -> dict[str, Record]:
-    """The earlier records of jobs that ``--resume`` keeps."""
-    latest = {identity(record["point"]): record for record in previous}
-    return {job.name: latest[job.name] for job in jobs if runner.has(job.point, job.recorder.key(job.point), latest)}
+    """The earlier records of jobs that ``--resume`` keeps, by the points' names."""
+    of_keys = by_key(previous)
+    earlier = {job.name: runner.earlier(job.point, job.recorder.key(job.point), of_keys) for job in jobs}
+    return {name: record for name, record in earlier.items() if record}
 
 
 def run_jobs(

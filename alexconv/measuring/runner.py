@@ -1,6 +1,6 @@
 """Runs points one after the other: plan, run, check, and only then time.  Each result is one record."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
@@ -256,7 +256,7 @@ class Runner:
                 if point.kind is Kind.RUNG:
                     self.plan(point)
                 if not self.beyond_host_memory(point):
-                    baselines = ["baselines"] if self.times_cpu and point.direction == FORWARD else []
+                    baselines = ["baselines"] if self._compares(point) else []
                     self.layer(point).make("x", "w", "reference", "norms", *baselines)
 
     def memory_budget(self) -> int:
@@ -287,13 +287,21 @@ class Runner:
             return True
         return False
 
-    def has(self, point: AnyPoint, key: str, previous: dict[str, Record]) -> bool:
-        """Whether earlier records, by identity, have this point with the same key, failed or not.
+    def earlier(self, point: AnyPoint, key: str, previous: Mapping[tuple[str, str], Record]) -> Record | None:
+        """The point's record with the same key, failed or not, from earlier ones ``by_key``; None if it is to be run.
 
-        One that was skipped counts while it has no plan: memory that others took may be free now.
+        One that was skipped counts while it has no plan: memory that others took may be free now.  One without the
+        CPU's times counts where they are not asked for.
         """
-        record = previous.get(identity(point.axes()))
-        return record is not None and record["key"] == key and (record["status"] != "skipped" or self.skips(point))
+        record = previous.get((identity(point.axes()), key))
+        if record is None or (record["status"] == "skipped" and not self.skips(point)):
+            return None
+        lacks_cpu = record["status"] == "ok" and self._compares(point) and not record.get("cpu")
+        return None if lacks_cpu else record
+
+    def _compares(self, point: AnyPoint) -> bool:
+        """Whether the point's record has the CPU's times."""
+        return isinstance(point, Point) and self.times_cpu and point.direction == FORWARD
 
     def settings_key(self) -> list[object]:
         """The settings that a point's result depends on, with the seconds under load before it is timed again."""
@@ -382,7 +390,7 @@ class Runner:
                 return facts | {"samples": {}}
             if rung.order_varies:
                 facts["spread"] = spread(copied(outputs), opened.outputs)
-            if self.settings.baseline and point.direction == FORWARD:
+            if self._compares(point):
                 facts["cpu"] = layer.cpu_times(point.N)
             facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)
             facts["samples"] |= rounded(also(opened))

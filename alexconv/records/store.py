@@ -49,6 +49,11 @@ def identity(point: Record) -> str:
     return digest([*(point[axis] for axis in AXES), *later])
 
 
+def by_key(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """The last of points' records with each identity and key: all that its result depends on is the same."""
+    return {(identity(record["point"]), record["key"]): record for record in records}
+
+
 @dataclass
 class Records:
     """Contents of record files: headers by digest, points in the order of their lines, numbers of unreadable lines."""

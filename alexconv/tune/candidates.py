@@ -19,7 +19,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
 from alexconv.records import environment
 from alexconv.records.statistics import median_of
-from alexconv.records.store import Record, RecordWriter, identity
+from alexconv.records.store import Record, RecordWriter, by_key, identity
 from alexconv.tune import cache
 from alexconv.tune.cache import Best
 from alexconv.tune.search import AGAIN, Axes, Run, Search, candidates, fastest, import_optuna, search
@@ -156,9 +156,8 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
     device down.
     """
     executor, file = runner.executor, session.open()
-    previous: dict[bool, dict[str, Record]] = {False: {}, True: {}}  # by whether they were run again
-    for record in file.previous.points if session.resume else ():
-        previous[AGAIN in record][identity(record["point"])] = record
+    records = file.previous.points if session.resume else []
+    previous = {again: by_key(record for record in records if (AGAIN in record) == again) for again in (False, True)}
     headers = environment.write_headers(file, executor.header(), session.command)
 
     def give_up(point: Point, record: Record) -> int:
@@ -167,10 +166,9 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
         raise LaunchError(f"{point.label()} did not end: the same command with --resume continues without it")
 
     def run(point: Point, *, again: bool = False) -> Record:
-        key, limit, known = runner.key(point), session.time_limit, previous[again]
-        if runner.has(point, key, known):
-            record = known[identity(point.axes())]
-        else:
+        key, limit = runner.key(point), session.time_limit
+        record = runner.earlier(point, key, previous[again])
+        if record is None:
             ahead.wait([point])
             progress.start(point.label())
             runner.ready([point])

@@ -22,6 +22,7 @@ from alexconv.cpu_reference.cache import LayerData, blocks_missing, compute_bloc
 from alexconv.cpu_reference.reference import reference as convolution
 from alexconv.data import filters, images
 from alexconv.errors import MissingTool, UsageError
+from alexconv.records.store import RecordFile
 from alexconv.shapes import WORKLOADS
 
 OWN_SEED = 5  # used by no other test
@@ -93,6 +94,14 @@ def test_a_resumed_study_runs_missing_points_with_or_without_a_cluster(done, add
     assert f"{POINTS} of {POINTS} points are already in" in capsys.readouterr().out
 
 
+def test_a_resumed_study_runs_a_point_again_that_had_no_memory(done, address, tmp_path, capsys):
+    part = Path(shutil.copy(done, tmp_path / "part.jsonl"))
+    RecordFile(part).point({**points_of(done)[-1], "status": "skipped", "reason": "needs 2 GiB"})
+    assert run.main([*STUDY, "--out", str(part), "--resume", "--cluster", address]) == 0
+    assert f"{POINTS - 1} of {POINTS} points are already in" in capsys.readouterr().out
+    assert [record["status"] for record in points_of(part)[POINTS:]] == ["skipped", "ok"]
+
+
 def test_exclusive_points_have_a_host_to_themselves(address, tmp_path):
     out = tmp_path / "records.jsonl"
     words = [*HOST, "--workload", "lenet-86-k7", "--N", "1", "--rungs", "direct,tiled", "--out", str(out)]
@@ -141,6 +150,12 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
     (halves,) = (record for record in shards if record["shards"] == 2 and record["point"]["rung"] == "direct")
     assert [part["images"] for part in halves["parts"]] == [[0, 3], [3, 7]]
     assert len({part["worker"] for part in halves["parts"]}) == 2
+    again = [*words, "--rungs", "direct", "--shards", "2", "--cluster", address, "--resume"]
+    for status, result, more in [("wrong", 1, 0), ("skipped", 0, 1)]:
+        last = {name: value for name, value in halves.items() if name not in ("schema", "type", "key")}
+        RecordFile(out).header(SHARDS, {**last, "status": status})
+        before = len(headers(out, SHARDS))
+        assert (run.main(again), len(headers(out, SHARDS)) - before) == (result, more), status
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from alexconv.measuring.peers import (
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.peers import CUBLASLT_PEERS, GEMM, TORCH_PEERS
 from alexconv.planning.points import LayerSequence, PeerPoint, Point, layer_range
-from alexconv.records.store import identity, read
+from alexconv.records.store import by_key, read
 from alexconv.reports.measurements import measurements
 from alexconv.shapes import DGRAD, WGRAD, WORKLOADS, Conv
 
@@ -514,8 +514,8 @@ def test_the_key_knows_the_versions_and_the_settings(torch):
         sustained = runner_of(torch, point(1), point(3))
         sustained.executor.sustained = 1.0
         assert key != sustained.key(peer)
-        previous = {identity(peer.axes()): {"key": key, "status": "ok"}}
-        assert Runner(sustained.executor, peer.points(), Settings()).has(peer, key, previous)
+        record = {"point": peer.axes(), "key": key, "status": "ok"}
+        assert Runner(sustained.executor, peer.points(), Settings()).earlier(peer, key, by_key([record])) == record
 
 
 def test_missing_pieces_are_one_clear_line(torch, monkeypatch):

@@ -88,6 +88,14 @@ def test_resume_runs_again_what_has_changed(tmp_path, setting):
     assert "0 of 2 points are already in" in run(*QUICK, setting, "1", "--resume", "--out", out).stdout
 
 
+def test_resume_knows_points_that_later_ran_elsewhere_too(tmp_path):
+    out = tmp_path / "r.jsonl"
+    for order in "0", "1":
+        run(*QUICK, "--host-order", order, "--out", out)
+    for order in "0", "1":
+        assert "2 of 2 points are already in" in run(*QUICK, "--host-order", order, "--resume", "--out", out).stdout
+
+
 def test_resume_runs_skipped_points_once_memory_is_free(tmp_path, monkeypatch):
     out = tmp_path / "r.jsonl"
     with monkeypatch.context() as short:

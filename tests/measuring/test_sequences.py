@@ -21,7 +21,7 @@ from alexconv.planning.planner import Plan
 from alexconv.planning.points import Batch, ConstantSource, LayerSequence, Point, choose_rungs, expand
 from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.records.labels import label_of
-from alexconv.records.store import identity
+from alexconv.records.store import by_key, identity
 from alexconv.shapes import WORKLOADS, Conv
 
 
@@ -270,9 +270,22 @@ def test_the_key_knows_every_layers_rung_and_constants(device):
     (first,), (second,) = (sequences.rung_sequences(points("tiled", TILE=[tile])) for tile in (8, 16))
     of_points = Runner(device, first.points(), Settings())
     runner = sequences.SequenceRunner(device, of_points)
-    previous = {identity(point.axes()): {"key": runner.key(first), "status": "ok"} for point in (first, second)}
-    assert of_points.has(first, runner.key(first), previous)
-    assert not of_points.has(second, runner.key(second), previous)
+    records = [{"point": point.axes(), "key": runner.key(first), "status": "ok"} for point in (first, second)]
+    previous = by_key(records)
+    assert of_points.earlier(first, runner.key(first), previous) == records[0]
+    assert of_points.earlier(second, runner.key(second), previous) is None
+
+
+def test_a_time_without_the_cpu_s_counts_where_that_is_not_asked_for(device):
+    for each, compared in [(points("direct")[0], True), (points("wgrad-direct")[0], False)]:
+        without, with_cpu = (Runner(device, [each], Settings(baseline=baseline)) for baseline in (False, True))
+        key = without.key(each)
+        assert with_cpu.key(each) == key
+        record = {"point": each.axes(), "key": key, "status": "ok", "cpu": None}
+        assert without.earlier(each, key, by_key([record])) == record
+        assert (with_cpu.earlier(each, key, by_key([record])) is None) == compared
+        for complete in ({**record, "cpu": {"serial_ms": 1.0}}, {**record, "status": "wrong"}):
+            assert with_cpu.earlier(each, key, by_key([complete])) == complete
 
 
 def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):
