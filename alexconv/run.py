@@ -16,7 +16,7 @@ from alexconv import __version__
 from alexconv.cli import display
 from alexconv.cli.display import Conclusion, Progress, listing, plan_table, say_shared, say_tuned, say_unreadable
 from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_direction, add_layers
-from alexconv.cli.run_jobs import RunJobs, Tuning, asks_tuning, jobs_of
+from alexconv.cli.run_jobs import RunJobs, Tuning, asks_tuning, jobs_of, rungs_to_list
 from alexconv.cli.sharing import share
 from alexconv.cluster import options as cluster
 from alexconv.data import DATA_SETS, UNIFORM
@@ -235,7 +235,11 @@ def add_output(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="also write FILE's points to a file to send, without names of hosts and users (docs/send-your-card.md)",
     )
-    add("--list", action="store_true", help="list the rungs and stop: name (abbreviation, class): idea; constants")
+    add(
+        "--list",
+        action="store_true",
+        help="list rungs, all or those chosen, and stop: name (abbreviation, class): idea; constants",
+    )
     add("--dry-run", action="store_true", help="show points, pieces, memory and launches, and stop")
     add("--verbose", action="store_true", help="a line for each finished point, and a table with a row for each point")
     add("--json", action="store_true", help="finished records (or the list) as JSON on standard output")
@@ -264,7 +268,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ladder = ladder_of(options)
     described = described_gpu(options)
     if options.list:
-        listing(say, ladder, described.capability if options.gpu else None, as_json=options.json)
+        listing(
+            say, rungs_to_list(options, ladder), described.capability if options.gpu else None, as_json=options.json
+        )
         return 0
     refuse(options, command, REFUSALS)
     options.backend = backend_of(options, command)

@@ -26,6 +26,7 @@ from alexconv.cli import matrix
 from alexconv.cli.matrix import milliseconds, print_fitted
 from alexconv.cli.sharing import SharedFile
 from alexconv.kernels.ladder import Ladder
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Skip
 from alexconv.messages import plural
 from alexconv.planning.planner import MEBIBYTE
@@ -174,24 +175,24 @@ def outcome(record: Record) -> str:
 
 
 def listing(
-    console: Console, ladder: Ladder, capability: tuple[int, int] | None = None, *, as_json: bool = False
+    console: Console, listed: Iterable[Rung], capability: tuple[int, int] | None = None, *, as_json: bool = False
 ) -> None:
-    """Prints all rungs by family or, with ``as_json``, as a JSON array on standard output.
+    """Prints rungs by family or, with ``as_json``, as a JSON array on standard output.
 
     With a compute capability, also why a GPU of it cannot run a rung.
     """
-    unsuited = {rung.name: rung.unsuited(capability) if capability else None for rung in ladder}
+    unsuited = {rung.name: rung.unsuited(capability) if capability else None for rung in listed}
     if as_json:
         fields = ("name", "alias", "family", "direction", "parent", "precision", "idea", "file", "gpu_only")
-        rungs = [{name: getattr(rung, name) for name in fields} for rung in ladder]
-        for entry, rung in zip(rungs, ladder, strict=True):
+        rungs = [{name: getattr(rung, name) for name in fields} for rung in listed]
+        for entry, rung in zip(rungs, listed, strict=True):
             entry["constants"] = [constant.name for constant in rung.constants]
             if capability:
                 entry["unsuited"] = unsuited[rung.name]
         json.dump(rungs, sys.stdout, indent=1)
         print()
         return
-    for family, rungs_of_family in groupby(ladder, lambda rung: rung.family):
+    for family, rungs_of_family in groupby(listed, lambda rung: rung.family):
         console.print(Text(family, "bold cyan"))
         for rung in rungs_of_family:
             constants = ", ".join(constant.name for constant in rung.constants)

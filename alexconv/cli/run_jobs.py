@@ -40,9 +40,10 @@ from alexconv.planning.points import (
 )
 from alexconv.planning.transfers import COUNT
 from alexconv.precisions import PRECISIONS
-from alexconv.shapes import FORWARD, Conv
+from alexconv.shapes import DIRECTIONS, FORWARD, Conv
 
 AUTO = "auto"
+NO_RUNG = "no rung is left: no rung of --rungs has a class of --precision and a --direction"
 
 # The rungs, with their constants, for a shape, batch size and precision, of which at most so many are asked for.
 ChosenRungs = Callable[[Conv, int, str, int | None], Iterable[tuple[Rung, TunedConstants]]]
@@ -114,6 +115,16 @@ def jobs_of(options: argparse.Namespace, ladder: Ladder, executor: Executor, tun
     return RunJobs(jobs, points, runner, known)
 
 
+def rungs_to_list(options: argparse.Namespace, ladder: Ladder) -> list[Rung]:
+    """The rungs of --list in the ladder's order: all, unless others are chosen; raises UsageError."""
+    directions = parse_directions(options.direction) or ([] if options.rungs else list(DIRECTIONS))
+    rungs = choose_rungs(options.rungs or "all", ladder, directions)
+    chosen = {rung.name for rung, _ in of_precisions(rungs, parse_precisions(options.precision))}
+    if not chosen:
+        raise UsageError(NO_RUNG)
+    return [rung for rung in ladder if rung.name in chosen]
+
+
 def points_of_run(
     options: argparse.Namespace, ladder: Ladder, executor: Executor, source: ConstantSource, tuning: Tuning | None
 ) -> list[Point]:
@@ -140,7 +151,7 @@ def points_of_run(
                 points += expand(batches_of(workload, [layer], [N], data), [(rung, None)], transfers, own)
         points = list(dict.fromkeys(points))
     if not points and not options.mix:
-        raise UsageError("no rung is left: no rung of --rungs has a class of --precision and a --direction")
+        raise UsageError(NO_RUNG)
     refuse_unused(source.chosen, points)
     return points
 

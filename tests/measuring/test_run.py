@@ -16,6 +16,7 @@ from processes import in_process
 
 from alexconv import run as run_module
 from alexconv.cli import display
+from alexconv.cli.run_jobs import NO_RUNG
 from alexconv.compiling import nvcc
 from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
@@ -62,6 +63,22 @@ def test_list_as_json_has_every_rung():
     rungs = json.loads(run("--list", "--json").stdout)
     assert [rung["name"] for rung in rungs] == list(ALL_DIRECTIONS.named)
     assert all({"alias", "family", "direction", "precision", "idea", "file", "gpu_only"} <= set(rung) for rung in rungs)
+
+
+@pytest.mark.parametrize(
+    "options, names",
+    [
+        (["--rungs", "tiled,direct-register"], ["direct-register", "tiled"]),
+        (["--rungs", "direct,wgrad-direct", "--direction", "wgrad"], ["wgrad-direct"]),
+        (["--rungs", "direct", "--precision", "tf32"], None),
+    ],
+)
+def test_list_has_the_rungs_that_are_chosen(options, names):
+    done = run("--list", "--json", *options)
+    if names is None:
+        assert (done.returncode, done.stderr) == (2, f"error: {NO_RUNG}\n")
+    else:
+        assert [rung["name"] for rung in json.loads(done.stdout)] == names
 
 
 def test_list_and_dry_run_run_nothing(tmp_path):
