@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 import numpy as np
 
+from alexconv.kernels.geometry import FLOAT
 from alexconv.networks.plan import NetworkPlan, Step
 from alexconv.networks.stages import MARGIN, Values
 from alexconv.parallel import each_slice
@@ -62,26 +64,42 @@ def checked_stages(
     x = images.astype(plan.dtype)
     errors, of_compared, squared = [], list[Values](), np.zeros((len(plan.steps), compared))
     for number, (step, y) in enumerate(zip(plan.steps, outputs(images), strict=True)):
-        # Products spread over all cores themselves; the rest of a check is spread over blocks of images.
-        due = step.stage.reference(x, step.parameters)
+        # Products spread over all cores themselves; the rest of a check is spread over blocks of images, whose arrays
+        # in float64 are smaller.
+        due = step.stage.reference(x, step.parameters) if step.stage.filters else None
         blocks = each_slice(partial(_errors, step, x, y, due, kind), len(x), AT_ONCE)
         largest, most, of_bound = (float(np.max([block[place] for block in blocks])) for place in range(3))
         squared[number] = np.concatenate([block[3] for block in blocks])[:compared]
         errors.append(StageError(step.stage.name, step.bound.rung.name, largest / (most or 1), of_bound))
         x = np.ascontiguousarray(y)
-        of_compared.append(x[:compared])
+        of_compared.append(x[:compared].copy())  # a view would keep the whole batch
     return errors, end_to_end(plan, images[:compared], of_compared, np.sqrt(squared), kind), x
 
 
+def check_bytes(plan: NetworkPlan) -> int:
+    """Host memory for the checks of a piece: a stage's inputs and outputs, which a product has twice more in float32.
+
+    These are its inputs with their padding, its reference and what that is made of; its filters are there in float64.
+    """
+    itemsize = np.dtype(plan.dtype).itemsize
+    of_stages = []
+    for stage in (step.stage for step in plan.steps):
+        x, y = prod(stage.shape.x_shape(1)), prod(stage.planes_out)
+        of_image = itemsize * (x + y) + (2 * FLOAT * (x + y) if stage.filters else 0)
+        of_stages.append(plan.images_per_piece * of_image + 4 * FLOAT * prod(stage.filters or (0,)))
+    return max(of_stages)
+
+
 def _errors(
-    step: Step, x: Values, y: Values, due: Values, kind: str, images: slice
+    step: Step, x: Values, y: Values, due: Values | None, kind: str, images: slice
 ) -> tuple[float, float, float, Values]:
     """Of some images: the largest error, the largest output, the largest error over its bound.
 
     Last the squared norm of each image's errors, as far as they keep their bounds: what the stage may contribute to the
-    error of the scores.
+    error of the scores.  ``due`` is the reference of all images, if they have one together.
     """
-    part, expected = x[images], due[images]
+    part = x[images]
+    expected = step.stage.reference(part, step.parameters) if due is None else due[images]
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(y[images].astype(np.float64) - expected)
         allowed = step.stage.bound(part, expected, step.parameters, step.bound.rung.precision, kind)

@@ -17,7 +17,7 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, Ladder
 from alexconv.measuring.runner import FAILURES, as_json, refuse_impossible, rounded, timed
-from alexconv.networks.checks import COMPARED, EndToEnd, StageError, checked_stages, exact_scores
+from alexconv.networks.checks import COMPARED, EndToEnd, StageError, check_bytes, checked_stages, exact_scores
 from alexconv.networks.peers import NETWORK_PEERS, TorchNetwork
 from alexconv.networks.plan import AUTO, MEASURED, NetworkPlan, NetworkPoint, Step, contenders, plan_network, with_rungs
 from alexconv.networks.stages import Values
@@ -59,12 +59,15 @@ class NetworkRunner:
             self._weights = key, stored_as(generated(network, self.settings.seed), precision)
         return self._weights[1]
 
-    def images(self, network: Network, N: int) -> Values:
-        """The first N images; raises DoesNotFit where host memory cannot hold them twice, once in the class's type."""
-        needed = 2 * N * prod(network.image) * np.dtype(np.float32).itemsize
+    def images(self, network: Network, N: int, beside: int = 0) -> Values:
+        """The first N images.
+
+        Raises DoesNotFit where host memory cannot hold them twice, once in the class's type, ``beside`` other bytes.
+        """
+        needed = 2 * N * prod(network.image) * np.dtype(np.float32).itemsize + beside
         if needed > self._host_memory:
             raise DoesNotFit(
-                f"{N} images need {needed / MEBIBYTE:.1f} MiB of host memory, "
+                f"{N} images{' and their checks' if beside else ''} need {needed / MEBIBYTE:.1f} MiB of host memory, "
                 f"{self._host_memory / MEBIBYTE:.1f} are available"
             )
         if self._images is None or self._images[0] != network.name or len(self._images[1]) < N:
@@ -142,7 +145,8 @@ class NetworkRunner:
         return with_rungs(plan, [self._fastest[key] for key in keys])
 
     def _own(self, point: NetworkPoint) -> Record:
-        plan, x = self.plan(point), self.images(point.network, point.N)
+        plan = self.plan(point)
+        x = self.images(point.network, point.N, check_bytes(plan))
         if point.rungs == MEASURED and not plan.whole:
             plan = self._measured(plan, x)
         with opened(self.executor, plan) as network:

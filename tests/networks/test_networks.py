@@ -1,6 +1,7 @@
 """Whole networks: their tables, float64 references, bounds and plans, and small ones on the host executor."""
 
 import json
+import tracemalloc
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
@@ -15,7 +16,7 @@ from alexconv.executors import choose_executor
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.networks import command, measuring
-from alexconv.networks.checks import checked_stages, exact_scores
+from alexconv.networks.checks import check_bytes, checked_stages, exact_scores
 from alexconv.networks.command import result_table, stage_table
 from alexconv.networks.measuring import NetworkRunner, NetworkSettings, opened
 from alexconv.networks.peers import forward_of
@@ -240,11 +241,26 @@ def test_a_network_that_is_named_twice_is_one_point(capsys):
     assert capsys.readouterr().out.count("lenet-86-k7") == 1
 
 
+def test_checks_take_the_host_memory_that_was_asked_for(host):
+    """Their arrays in float64 are those of a few images, and no batch of an earlier stage stays."""
+    network, N = NETWORKS["lenet-72-k7"], 192
+    point, x = NetworkPoint(network, N, "fp32", SCHEDULES["graph"]), images(network, 0, N)
+    plan, rights = NetworkRunner(host, NetworkSettings(0.0)).plan(point), [x]
+    for step in plan.steps:
+        parts = (step.stage.reference(rights[-1][i : i + 8], step.parameters) for i in range(0, N, 8))
+        rights.append(np.concatenate([part.astype(np.float32) for part in parts]))
+    tracemalloc.start()
+    checked_stages(plan, x, lambda _: (right.copy() for right in rights[1:]), generated=True)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.5 < peak / check_bytes(plan) < 1.25
+
+
 def test_a_batch_beyond_host_memory_is_skipped(host):
     runner = NetworkRunner(host, NetworkSettings(0.0))
     record = runner.record(NetworkPoint(small(), 10**11, "fp32", SCHEDULES["dependent"]))
     assert record["status"] == "skipped"
-    assert record["reason"].startswith("100000000000 images need")
+    assert record["reason"].startswith("100000000000 images and their checks need")
 
 
 def test_a_wrong_network_has_a_record_in_json(host, monkeypatch):
