@@ -36,7 +36,8 @@ from alexconv.own.wrapping import PROBE, understood
 from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv
 
-CHECKS = {"addresses": "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
+ADDRESSES = "addresses"
+CHECKS = {ADDRESSES: "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
 BUILDS = ("fast", *CHECKS.values())
 MOST_LINES = 5  # of feedback for a check
 LINE_LENGTH = 300
@@ -49,6 +50,7 @@ EARLY = "its process ends early"
 UNRECORDED = "its launches for a hidden shape cannot be recorded: `make check` tries other shapes"
 HIDDEN_ONLY = "a hidden shape fails, the public ones do not"
 NOTHING_RIGHT = "no points, since no hidden shape is correct"
+ADDRESSES_FIRST = "addresses must pass first"  # what a load outside the arrays reads, and whether it faults, varies
 REASONS = {  # why a hidden shape has no outputs, by the exception's name
     "LaunchError": "a launch fails: too large, or at an address outside the arrays",
     "CompileError": "its kernels do not compile",
@@ -133,13 +135,15 @@ class Grader:
                 return
             source = replace(source, text=text)
         launches = self.launch_table(source)
-        if stopped := self._outputs(grade, source, launches):
-            for check in CHECKS:
-                grade.points[check] = 0.0
-                grade.say(check, [f"not checked: {stopped}"])
-            return
+        unchecked = stopped = self._outputs(grade, source, launches)
         for check in CHECKS:
-            self._check(grade, check, source, launches)
+            if unchecked:
+                grade.points[check] = 0.0
+                grade.say(check, [f"not checked: {unchecked}"])
+            elif self._check(grade, check, source, launches) and check == ADDRESSES:
+                unchecked = ADDRESSES_FIRST
+        if stopped:
+            return
         if self.timed and grade.points["correct"] == self.assignment.points["correct"]:
             try:
                 grade.op_time = self.timed(self, source)
@@ -218,10 +222,10 @@ class Grader:
         y = np.frombuffer(answer, np.float32).reshape(shape.conv.y_shape(shape.images))
         return fault(shape.conv, x, w, y, data)
 
-    def _check(self, grade: Grade, check: str, source: "Source", launches: Sequence[Any]) -> None:
-        """Awards a hazard check's points for hidden shapes; a submission that computes nothing right gets none.
+    def _check(self, grade: Grade, check: str, source: "Source", launches: Sequence[Any]) -> bool:
+        """Awards a hazard check's points for hidden shapes, and returns whether it finds anything.
 
-        The lines of what is wrong come from public shapes.
+        A submission that computes nothing right gets none.  The lines of what is wrong come from public shapes.
         """
         hidden = [shape.conv for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
         wrong = self._problems(check, source, launches, hidden) != []
@@ -231,6 +235,7 @@ class Grader:
         elif not grade.points["correct"]:
             grade.say(check, [NOTHING_RIGHT])
         grade.points[check] = self.assignment.points[check] if grade.points["correct"] and not wrong else 0.0
+        return wrong
 
     def _problems(self, check: str, source: "Source", launches: Sequence[Any], shapes: Sequence[Conv]) -> list[str]:
         """What a hazard check finds, or why it ends without an answer."""
@@ -255,7 +260,7 @@ class Grader:
         needed = {**environment(), **missing_environment(build)}
         shared = {"file": source.file, "text": source.text, "prepared": str(self.prepared)}
         confined = sandbox.Sandbox(
-            self.kind, [self.prepared], self.hidden, source.cpus, address_space=build != CHECKS["addresses"]
+            self.kind, [self.prepared], self.hidden, source.cpus, address_space=build != CHECKS[ADDRESSES]
         )
         worker = [sys.executable, "-P", "-m", WORKER]
         limits = replace(self.assignment.limits, answer=most)

@@ -402,7 +402,7 @@ def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypa
     if answer:
         assert feedback == {grading.UNRECORDED}
     else:
-        fixed = {EARLY, grading.HIDDEN_ONLY}
+        fixed = {EARLY, grading.HIDDEN_ONLY, f"not checked: {grading.ADDRESSES_FIRST}"}
         assert {re.sub(r" \(order \d\)", "", line) for line in feedback if not line.startswith("and ")} == fixed
 
 
@@ -415,6 +415,23 @@ def test_checks_without_points_say_why(found, monkeypatch):
     result = Grade("anna", points={"correct": 11.25})
     grading.Grader(MADE, "", Path(), ())._check(result, "races", grading.Source(""), [])
     assert (result.points["races"], result.feedback.get("races", [])) == (0 if found else 10, found)
+
+
+@pytest.mark.parametrize("wrong", grading.CHECKS)
+def test_races_are_not_checked_where_addresses_fail(wrong, monkeypatch):
+    def outputs(self, grade, source, launches):
+        grade.points = {"correct": 45.0, "exact": 15.0}
+
+    monkeypatch.setattr(grading.Grader, "launch_table", lambda self, source: [])
+    monkeypatch.setattr(grading.Grader, "_outputs", outputs)
+    monkeypatch.setattr(grading.Grader, "_problems", lambda self, check, *words: ["a line"] if check == wrong else [])
+    result = Grade("anna")
+    grading.Grader(replace(MADE, screen=False), "", Path(), ())._grade(result, grading.Source(""))
+    hazards = {check: (result.points[check], result.feedback.get(check, [])) for check in grading.CHECKS}
+    expected = {check: (MADE.points[check], []) for check in grading.CHECKS} | {wrong: (0.0, ["a line"])}
+    if wrong == grading.ADDRESSES:
+        expected |= dict.fromkeys(("races", "async"), (0.0, ["not checked: addresses must pass first"]))
+    assert hazards == expected
 
 
 def test_outputs_are_called_wrong_without_their_values():
