@@ -44,6 +44,7 @@ LINE_LENGTH = 300
 HEADER_BYTES = 1 << 12  # of a run's line before its outputs
 ANSWER_BYTES = 1 << 23  # of JSON
 CUBIN_BYTES = 1 << 24  # of machine code
+MAC_FOLDER = "__MACOSX"  # of archives
 GRADED, REFUSED, FAILED = "graded", "refused", "does not run"
 PUBLIC = (PROBE, *(shape for shape in SHAPES if shape.R == shape.S and not any(shape.padding)))
 EARLY = "its process ends early"
@@ -309,7 +310,7 @@ def submissions(folder: Path) -> list[Submission]:
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {folder}")
-    paths = sorted(folder.iterdir())
+    paths = _shown(folder)
     folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
     taken = {path.name for path in folders}
     entries = [Submission(path.name, _file_of(path)) for path in folders]
@@ -322,16 +323,17 @@ def submissions(folder: Path) -> list[Submission]:
 
 
 def left_out(folder: Path) -> list[str]:
-    """The names in a folder that are no submissions, such as NAME.cpp and links to folders, without hidden files."""
-    return [
-        path.name
-        for path in sorted(folder.iterdir())
-        if path.suffix != ".cu" and not path.name.startswith(".") and (path.is_symlink() or not path.is_dir())
-    ]
+    """The names in a folder that are no submissions, such as NAME.cpp and links to folders."""
+    return [path.name for path in _shown(folder) if path.suffix != ".cu" and (path.is_symlink() or not path.is_dir())]
+
+
+def _shown(folder: Path) -> list[Path]:
+    """A folder's files and folders, without those that systems and editors make."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name != MAC_FOLDER)
 
 
 def _file_of(folder: Path) -> Path:
-    files = sorted(folder.glob("*.cu"))
+    files = [path for path in _shown(folder) if path.suffix == ".cu"]
     preferred = [file for file in files if file.name == FILE] or files
     return preferred[0] if len(preferred) == 1 else folder / FILE
 

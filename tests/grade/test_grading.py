@@ -266,6 +266,20 @@ def test_submissions_are_files_and_folders_and_no_links(tmp_path):
         grading.submissions(tmp_path / "nothing")
 
 
+def test_hidden_files_and_folders_are_no_submissions(tmp_path):
+    for name in (".git", "__MACOSX", ".ipynb_checkpoints"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "conv.cu").write_text("text")
+    with pytest.raises(UsageError, match="has no submissions"):
+        grading.submissions(tmp_path)
+    (tmp_path / "bert" / "__MACOSX").mkdir(parents=True)
+    for name in ("._anna.cu", "anna.cu", ".DS_Store", "bert/._mine.cu", "bert/mine.cu"):
+        (tmp_path / name).write_text(name)
+    read = [(submission.name, submission.read().text) for submission in grading.submissions(tmp_path)]
+    assert read == [("anna", "anna.cu"), ("bert", "bert/mine.cu")]
+    assert grading.left_out(tmp_path) == []
+
+
 # ---- Answers ---------------------------------------------------------------------------------------------------------
 
 
