@@ -493,7 +493,9 @@ ODD_NAMES = [
 def test_every_name_has_a_feedback_file_of_its_own(tmp_path):
     names = [*ODD_NAMES, *(scores.file_name(name) for name in ODD_NAMES)]  # as who knows how files are named
     grades = [Grade(name) for name in dict.fromkeys(names)]
-    scores.write(grades, MADE, tmp_path, False, "")
+    scores.open_folder(tmp_path)
+    for each in grades:
+        scores.write_feedback(each, MADE, tmp_path, False)
     files = {scores.file_name(grade.submission) for grade in grades}
     assert len(files) == len(grades)
     assert {path.name for path in (tmp_path / scores.FEEDBACK).iterdir()} == {f"{file}.txt" for file in files}
@@ -514,7 +516,7 @@ def test_scores_that_cannot_be_written_are_one_line_before_anything_is_graded(pl
         def read_only(*_, **__):
             raise OSError(30, "Read-only file system")
 
-        monkeypatch.setattr(scores, "_write", read_only)
+        monkeypatch.setattr(scores, "TemporaryFile", read_only)
     words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / place), "--backend", "host"]
     assert grade.main(words) == 2
     messages = capsys.readouterr().err
@@ -541,6 +543,9 @@ def test_submission_names_are_escaped_in_scores(tmp_path):
     name = '=1+1<script>alert("x")</script>'
     bad = Grade(name, grading.FAILED, {"correct": 1.0}, {"file": ["@SUM(A1)<img src=x>"]})
     good = Grade("../up", points={"correct": 45.0}, op_time=1.5)
+    scores.open_folder(tmp_path)
+    for each in (bad, good):
+        scores.write_feedback(each, MADE, tmp_path, True)
     scores.write([bad, good], MADE, tmp_path, True, "note & note")
     rows = list(csv.DictReader(io.StringIO((tmp_path / scores.CSV).read_text())))
     assert [row["submission"] for row in rows] == [f"'{name}", "../up"]
@@ -642,6 +647,55 @@ def test_only_drops_no_other_submission_s_scores(tmp_path, monkeypatch, capsys):
         "choose another -o\n"
     )
     assert (tmp_path / "scores" / scores.CSV).read_text() == table
+
+
+@pytest.mark.parametrize("graded_before", [0, 1, 2])
+def test_the_last_scores_stay_until_there_are_new_ones(graded_before, tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    out, points = tmp_path / "scores", {"anna": 1.0, "-bert": 2.0, "carl": 3.0}
+    for name in points:
+        (tmp_path / "given" / f"{name}.cu").write_text("")
+    order = sorted(points)
+
+    def graded(self, submission):
+        if order.index(submission.name) == stop:
+            raise ending
+        return Grade(submission.name, points={"correct": points[submission.name]})
+
+    def totals():
+        rows = csv.DictReader(io.StringIO((out / scores.CSV).read_text()))
+        return {row["submission"]: row["total"] for row in rows}
+
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", Path)
+    monkeypatch.setattr(grading.Grader, "grade", graded)
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(out), "--backend", "host", "--jobs", "1"]
+    stop, ending = graded_before, KeyboardInterrupt()
+    assert grade.main(words) == 130
+    assert list(totals() if graded_before else ()) == [scores.inert(name) for name in order[:graded_before]]
+    assert "as before" not in capsys.readouterr().err, "there were none"
+    stop = None
+    assert grade.main(words) == 0
+    first, page = totals(), (out / scores.PAGE).read_text()
+    assert len(first) == len(points)
+    points["anna"] = 45.0
+    for ending in (KeyboardInterrupt(), MissingTool("no sandbox")):
+        stop = graded_before
+        assert grade.main(words) == (130 if isinstance(ending, KeyboardInterrupt) else 1)
+        assert totals() == first
+        assert (out / scores.PAGE).read_text() == page
+        assert f"{out}/scores.csv and scores.html are as before this run\n" in capsys.readouterr().err
+    stop = None
+    monkeypatch.setattr(grade, "prepare", lambda: pytest.fail("stop"))
+    (tmp_path / "given" / "carl.cu").unlink()
+    with pytest.raises(pytest.fail.Exception):
+        grade.main(words)
+    assert totals() == first
+    monkeypatch.setattr(grade, "prepare", Path)
+    order.remove("carl")
+    assert grade.main(words) == 0
+    assert totals() == {"'-bert": "2", "anna": "45"}
 
 
 def test_files_that_are_no_submissions_are_named(tmp_path, monkeypatch, capsys):
