@@ -285,9 +285,12 @@ class Submission:
     path: Path
 
     def read(self) -> Source:
-        """Its text; raises UsageError for a link, anything but a regular file, and a file that is too large."""
+        """Its text; raises UsageError where there is none, or a link, no regular file, or one that is too large."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            others = len(_sources(self.path.parent))
+            raise UsageError(f"there is no {FILE}{f', but {others} other .cu files' if others else ''}") from None
         except OSError as error:
             link = self.path.is_symlink()
             raise UsageError(
@@ -332,8 +335,12 @@ def _shown(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name != MAC_FOLDER)
 
 
+def _sources(folder: Path) -> list[Path]:
+    return [path for path in _shown(folder) if path.suffix == ".cu"]
+
+
 def _file_of(folder: Path) -> Path:
-    files = [path for path in _shown(folder) if path.suffix == ".cu"]
+    files = _sources(folder)
     preferred = [file for file in files if file.name == FILE] or files
     return preferred[0] if len(preferred) == 1 else folder / FILE
 

@@ -266,6 +266,16 @@ def test_submissions_are_files_and_folders_and_no_links(tmp_path):
         grading.submissions(tmp_path / "nothing")
 
 
+def test_a_folder_without_the_file_is_told_apart_from_one_with_several(tmp_path):
+    for name, files, says in (("carl", (), ""), ("dora", ("a.cu", "b.cu", ".c.cu"), ", but 2 other .cu files")):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).write_text("")
+        (submission,) = (entry for entry in grading.submissions(tmp_path) if entry.name == name)
+        with pytest.raises(UsageError, match=rf"^there is no conv\.cu{says}$"):
+            submission.read()
+
+
 def test_hidden_files_and_folders_are_no_submissions(tmp_path):
     for name in (".git", "__MACOSX", ".ipynb_checkpoints"):
         (tmp_path / name).mkdir()
