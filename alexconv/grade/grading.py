@@ -198,16 +198,15 @@ class Grader:
     def _outputs(self, grade: Grade, source: "Source", launches: Sequence[Any]) -> str | None:
         """Awards ``correct`` and ``exact`` for outputs, compared here; returns why the run was stopped, or None."""
         shapes, seed = self.assignment.shapes, self.assignment.seed
-        runs = [(shape, UNIFORM, 0) for shape in shapes]
-        runs += [(shape, INTEGERS, order) for shape in shapes for order in ORDERS]
-        rows = [(sizes_of(shape.conv), shape.images, data, order) for shape, data, order in runs]
-        expected = sum(HEADER_BYTES + _bytes(shape) for shape, _, _ in runs)
+        runs = [(number, shape, UNIFORM, 0) for number, shape in enumerate(shapes)]
+        runs += [(number, shape, INTEGERS, order) for number, shape in enumerate(shapes) for order in ORDERS]
+        rows = [(sizes_of(shape.conv), shape.images, data, order) for _, shape, data, order in runs]
+        expected = sum(HEADER_BYTES + _bytes(shape) for _, shape, _, _ in runs)
         job = {"kind": "outputs", "told": launches, "runs": rows, "seed": seed}
         ended = self._run(job, source, "fast", expected)
         right: dict[tuple[str, int], bool] = {}
-        answers = parts(ended, [_bytes(shape) for shape, _, _ in runs])
-        for (shape, data, order), answer in zip(runs, answers, strict=True):
-            number = shapes.index(shape)
+        answers = parts(ended, [_bytes(shape) for _, shape, _, _ in runs])
+        for (number, shape, data, order), answer in zip(runs, answers, strict=True):
             check = "correct" if data == UNIFORM else "exact"
             problem = answer if isinstance(answer, str) else self._compared(shape, data, answer)
             if problem and right.get((check, number), True):

@@ -458,6 +458,17 @@ def test_races_are_not_checked_where_addresses_fail(wrong, monkeypatch):
     assert hazards == expected
 
 
+def test_a_hidden_shape_may_be_there_twice(monkeypatch):
+    homework, rights = replace(MADE, shapes=(*MADE.shapes[:2], MADE.shapes[0])), iter([True, True, False] + [True] * 12)
+    monkeypatch.setattr(grading.Grader, "_run", lambda *words: Ended(b"", 0))
+    monkeypatch.setattr(grading, "parts", lambda ended, sizes: [b"" if next(rights) else EARLY for _ in sizes])
+    monkeypatch.setattr(grading.Grader, "_compared", lambda *words: None)
+    result = Grade("anna")
+    assert grading.Grader(homework, "", Path(), ())._outputs(result, grading.Source(""), []) is None
+    assert result.points == {"correct": pytest.approx(30), "exact": 15}
+    assert result.feedback == {"correct": [f"hidden shape 3: {EARLY}"]}
+
+
 def test_outputs_are_called_wrong_without_their_values():
     conv = grading.PROBE
     for data, fixed in (
