@@ -93,7 +93,15 @@ BAD = {
     "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape needs the integers"),
     "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
     "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
-    "a word for the seed": (lambda text: re.sub(r'"seed": \d+', '"seed": "a"', text), "seed and N"),
+    "a word for the seed": (lambda text: re.sub(r'"seed": \d+', '"seed": "a"', text), "seed must"),
+    "N of no images": (lambda text: re.sub(r'"N": 10000', '"N": 0', text), "N and hazard_shapes must be .* from 1"),
+    "no hazard shapes": (lambda text: text.replace('"hazard_shapes": 2', '"hazard_shapes": 0'), "from 1"),
+    "half a hazard shape": (lambda text: text.replace('"hazard_shapes": 2', '"hazard_shapes": 1.5'), "whole numbers"),
+    "a word for the screen": (lambda text: text.replace('"screen": true', '"screen": "no"'), "true or false"),
+    "a share above 1": (lambda text: text.replace('"share": 0.75', '"share": 75'), "at most 1"),
+    "infinite points": (lambda text: text.replace('"correct": 45.0', '"correct": Infinity'), "numbers from 0"),
+    "a limit of nothing": (lambda text: text.replace('"cpu_seconds": 60', '"cpu_seconds": 0'), "limits must be"),
+    "brackets without end": (lambda text: "[" * 100_000, "RecursionError"),
     "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
 }
 
