@@ -56,6 +56,8 @@ def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     assert sorted(path.name for path in handout.iterdir()) == ["Makefile", "README.md", "conv.cu", "shapes.json"]
     text = "".join(path.read_text() for path in handout.iterdir())
     assert "TODO" in text
+    (timed,) = re.findall(r"^time:\n((?:\t.*\n?)*)", (handout / "Makefile").read_text(), re.M)
+    assert "--backend cuda" in timed, "the CPU would take hours"
     assert "pip install alexconv" not in text, "it is on no package index"
     assert str(homework.seed) not in text.split()
     assert "$" not in (handout / "README.md").read_text()
