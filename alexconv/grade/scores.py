@@ -96,6 +96,7 @@ def page(grades: Sequence[Grade], assignment: Assignment, checks: Sequence[str],
     return environment.get_template("scores.html").render(
         assignment=assignment,
         checks=checks,
+        timed="op time" in checks,
         most=sum(assignment.points[check] for check in checks),
         grades=grades,
         outcomes=Counter(grade.outcome for grade in grades),

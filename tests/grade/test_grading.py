@@ -583,6 +583,10 @@ def test_submission_names_are_escaped_in_scores(tmp_path):
     assert rows[1]["op time (ms)"] == "1.5000"
     assert rows[0]["total"] == "1"
     page = Tags((tmp_path / scores.PAGE).read_text())
+    assert "Submissions: 2; does not run: 1; graded: 1." in page.text
+    assert [page.text.count(words) for words in ("op time", "op time (ms)")] == [2, 1], "points, and ms"
+    untimed = Tags(scores.page([good], MADE, scores.counted(MADE, False), ""))
+    assert "op time" not in untimed.text
     assert not page.tags & {"script", "img"}
     assert name in page.text
     assert "@SUM(A1)<img src=x>" in page.text
