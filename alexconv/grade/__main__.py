@@ -67,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         more = f" and {len(ignored) - MOST_LINES} more" if len(ignored) > MOST_LINES else ""
         names = ", ".join(map(repr, ignored[:MOST_LINES]))
         print_to_stderr(f"not graded, neither NAME.cu nor a folder: {names}{more}")
+    hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
+    if hidden[2].is_relative_to(hidden[1]):
+        raise UsageError(f"{options.out} would be among the submissions: choose another -o")
     if options.only:
         if unknown := set(options.only) - {entry.name for entry in entries}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
@@ -84,7 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say.print(note, soft_wrap=True)
     gpu = timing.gpu(options.backend)
     say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}")
-    hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
     jobs = 1 if options.own_container else options.jobs or cores()
     scores.open_folder(options.out)  # one that cannot be written is known now
     grader = Grader(homework, kind, prepare(), hidden, gpu.time if gpu else None, slots_of(jobs))

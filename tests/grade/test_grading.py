@@ -752,6 +752,17 @@ def test_files_that_are_no_submissions_are_named(tmp_path, monkeypatch, capsys):
     assert "'4.zip' and 7 more\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", [".", "scores", "new/scores"])
+def test_scores_among_the_submissions_are_refused(place, tmp_path, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "anna.cu").write_text("")
+    out = tmp_path / "given" / place
+    assert grade.main([str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: {out} would be among the submissions: choose another -o\n"
+    assert [path.name for path in (tmp_path / "given").iterdir()] == ["anna.cu"]
+
+
 def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
     assignment.write(MADE, tmp_path / "hw")
     (tmp_path / "given").mkdir()
