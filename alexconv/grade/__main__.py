@@ -58,20 +58,23 @@ def parser() -> argparse.ArgumentParser:
 
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grades and writes the scores, again after every submission; raises UsageError and MissingTool."""
+    """Grades and writes the scores, after every submission; raises UsageError and MissingTool."""
     options = parser().parse_args(arguments)
     say = display.console()
     homework = assignment.read(options.assignment)
-    entries = submissions(options.submissions)
+    entries, last = submissions(options.submissions), scores.submissions_in(options.out)
     if ignored := left_out(options.submissions):
         more = f" and {len(ignored) - MOST_LINES} more" if len(ignored) > MOST_LINES else ""
         names = ", ".join(map(repr, ignored[:MOST_LINES]))
         print_to_stderr(f"not graded, neither NAME.cu nor a folder: {names}{more}")
+    hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
+    if hidden[2].is_relative_to(hidden[1]):
+        raise UsageError(f"{options.out} would be among the submissions: choose another -o")
     if options.only:
         if unknown := set(options.only) - {entry.name for entry in entries}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
         entries = [entry for entry in entries if entry.name in options.only]
-        if scores.submissions_in(options.out) - {scores.inert(entry.name) for entry in entries}:
+        if last - {scores.inert(entry.name) for entry in entries}:
             raise UsageError(
                 f"{options.out / scores.CSV} has other submissions' scores, which --only would drop: choose another -o"
             )
@@ -84,25 +87,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say.print(note, soft_wrap=True)
     gpu = timing.gpu(options.backend)
     say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}")
-    hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
     jobs = 1 if options.own_container else options.jobs or cores()
-    scores.write([], homework, options.out, gpu is not None, note)  # a folder that cannot be written is known now
+    scores.open_folder(options.out)  # one that cannot be written is known now
     grader = Grader(homework, kind, prepare(), hidden, gpu.time if gpu else None, slots_of(jobs))
     grades: dict[str, Grade] = {}
 
-    def write() -> None:
-        done = [grades[entry.name] for entry in entries if entry.name in grades]
-        scores.write(done, homework, options.out, gpu is not None, note)
+    def write(grade: Grade) -> None:
+        """The last run's table and page stay until these drop none of its submissions, or all are graded."""
+        grades[grade.submission] = grade
+        scores.write_feedback(grade, homework, options.out, gpu is not None)
+        if len(grades) == len(entries) or last <= set(map(scores.inert, grades)):
+            scores.write([*grades.values()], homework, options.out, gpu is not None, note)
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
             for number, grade in enumerate(pool.map(grader.grade, entries), 1):
-                grades[grade.submission] = grade
-                write()
+                write(grade)
                 line = f"[{number}/{len(entries)}] {grade.submission!r}: {grade.total:g} ({grade.outcome})"
                 say.print(line, soft_wrap=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            if last - set(map(scores.inert, grades)):
+                print_to_stderr(f"{options.out / scores.CSV} and {scores.PAGE} are as before this run")
             raise
     say.print(f"scores: {options.out / scores.CSV}, {options.out / scores.PAGE}", soft_wrap=True)
     return 0

@@ -6,10 +6,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
-from math import fsum, prod, sqrt
+from math import fsum, isfinite, prod, sqrt
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, TypeGuard
 
 from alexconv.errors import UsageError
 from alexconv.files import new_folder
@@ -210,7 +210,7 @@ def read(folder: Path) -> Assignment:
         assignment = Assignment(**content)
     except OSError as error:
         raise UsageError(f"cannot read {path} ({error.strerror}): is {folder} an assignment?") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: {type(error).__name__}: {error}") from None
     if problem := fault_of(assignment):
         raise UsageError(f"{path}: {problem}")
@@ -226,6 +226,10 @@ def shape(sizes: Mapping[str, int]) -> Shape:
     return Shape(Conv(**dict[str, Any]((letter, sizes[letter]) for letter in LETTERS)), sizes["N"])
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and isfinite(value)
+
+
 def fault_of(assignment: Assignment) -> str | None:
     """Why an assignment is invalid, or None."""
     if assignment.workload not in WORKLOADS:
@@ -234,13 +238,21 @@ def fault_of(assignment: Assignment) -> str | None:
         return f"no signature {assignment.signature}"
     if set(assignment.points) != set(POINTS):
         return f"points must be given for {', '.join(POINTS)}, and nothing else"
-    numbers: Sequence[object] = [*assignment.points.values(), *asdict(assignment.limits).values()]
-    numbers = [*numbers, assignment.hazard_shapes]
+    numbers: Sequence[object] = [*assignment.points.values()]
     numbers = [*numbers, *(value for limit in assignment.times for value in (limit.ms, limit.share))]
-    if not all(isinstance(number, int | float) and number >= 0 for number in numbers):
-        return "points, limits and times must be numbers from 0"
-    if not all(type(number) is int and number >= 0 for number in (assignment.seed, assignment.N)):
-        return "seed and N must be whole numbers from 0"
+    if not all(_is_number(number) and number >= 0 for number in numbers):
+        return "points and times must be numbers from 0"
+    if any(limit.share > 1 for limit in assignment.times):
+        return "shares of the points must be at most 1"
+    if not all(_is_number(number) and number > 0 for number in asdict(assignment.limits).values()):
+        return "limits must be numbers above 0"
+    if not (type(assignment.seed) is int and assignment.seed >= 0):
+        return "seed must be a whole number from 0"
+    if not all(type(number) is int and number >= 1 for number in (assignment.N, assignment.hazard_shapes)):
+        return "N and hazard_shapes must be whole numbers from 1"
+    screen: object = assignment.screen
+    if not isinstance(screen, bool):
+        return "screen must be true or false"
     if not assignment.shapes or not sum(assignment.points.values()):
         return "it needs shapes, and points above 0"
     return None

@@ -36,19 +36,22 @@ from alexconv.own.wrapping import PROBE, understood
 from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv
 
-CHECKS = {"addresses": "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
+ADDRESSES = "addresses"
+CHECKS = {ADDRESSES: "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
 BUILDS = ("fast", *CHECKS.values())
 MOST_LINES = 5  # of feedback for a check
 LINE_LENGTH = 300
 HEADER_BYTES = 1 << 12  # of a run's line before its outputs
 ANSWER_BYTES = 1 << 23  # of JSON
 CUBIN_BYTES = 1 << 24  # of machine code
+MAC_FOLDER = "__MACOSX"  # of archives
 GRADED, REFUSED, FAILED = "graded", "refused", "does not run"
 PUBLIC = (PROBE, *(shape for shape in SHAPES if shape.R == shape.S and not any(shape.padding)))
 EARLY = "its process ends early"
 UNRECORDED = "its launches for a hidden shape cannot be recorded: `make check` tries other shapes"
 HIDDEN_ONLY = "a hidden shape fails, the public ones do not"
 NOTHING_RIGHT = "no points, since no hidden shape is correct"
+ADDRESSES_FIRST = "addresses must pass first"  # what a load outside the arrays reads, and whether it faults, varies
 REASONS = {  # why a hidden shape has no outputs, by the exception's name
     "LaunchError": "a launch fails: too large, or at an address outside the arrays",
     "CompileError": "its kernels do not compile",
@@ -133,13 +136,15 @@ class Grader:
                 return
             source = replace(source, text=text)
         launches = self.launch_table(source)
-        if stopped := self._outputs(grade, source, launches):
-            for check in CHECKS:
-                grade.points[check] = 0.0
-                grade.say(check, [f"not checked: {stopped}"])
-            return
+        unchecked = stopped = self._outputs(grade, source, launches)
         for check in CHECKS:
-            self._check(grade, check, source, launches)
+            if unchecked:
+                grade.points[check] = 0.0
+                grade.say(check, [f"not checked: {unchecked}"])
+            elif self._check(grade, check, source, launches) and check == ADDRESSES:
+                unchecked = ADDRESSES_FIRST
+        if stopped:
+            return
         if self.timed and grade.points["correct"] == self.assignment.points["correct"]:
             try:
                 grade.op_time = self.timed(self, source)
@@ -193,16 +198,15 @@ class Grader:
     def _outputs(self, grade: Grade, source: "Source", launches: Sequence[Any]) -> str | None:
         """Awards ``correct`` and ``exact`` for outputs, compared here; returns why the run was stopped, or None."""
         shapes, seed = self.assignment.shapes, self.assignment.seed
-        runs = [(shape, UNIFORM, 0) for shape in shapes]
-        runs += [(shape, INTEGERS, order) for shape in shapes for order in ORDERS]
-        rows = [(sizes_of(shape.conv), shape.images, data, order) for shape, data, order in runs]
-        expected = sum(HEADER_BYTES + _bytes(shape) for shape, _, _ in runs)
+        runs = [(number, shape, UNIFORM, 0) for number, shape in enumerate(shapes)]
+        runs += [(number, shape, INTEGERS, order) for number, shape in enumerate(shapes) for order in ORDERS]
+        rows = [(sizes_of(shape.conv), shape.images, data, order) for _, shape, data, order in runs]
+        expected = sum(HEADER_BYTES + _bytes(shape) for _, shape, _, _ in runs)
         job = {"kind": "outputs", "told": launches, "runs": rows, "seed": seed}
         ended = self._run(job, source, "fast", expected)
         right: dict[tuple[str, int], bool] = {}
-        answers = parts(ended, [_bytes(shape) for shape, _, _ in runs])
-        for (shape, data, order), answer in zip(runs, answers, strict=True):
-            number = shapes.index(shape)
+        answers = parts(ended, [_bytes(shape) for _, shape, _, _ in runs])
+        for (number, shape, data, order), answer in zip(runs, answers, strict=True):
             check = "correct" if data == UNIFORM else "exact"
             problem = answer if isinstance(answer, str) else self._compared(shape, data, answer)
             if problem and right.get((check, number), True):
@@ -218,10 +222,10 @@ class Grader:
         y = np.frombuffer(answer, np.float32).reshape(shape.conv.y_shape(shape.images))
         return fault(shape.conv, x, w, y, data)
 
-    def _check(self, grade: Grade, check: str, source: "Source", launches: Sequence[Any]) -> None:
-        """Awards a hazard check's points for hidden shapes; a submission that computes nothing right gets none.
+    def _check(self, grade: Grade, check: str, source: "Source", launches: Sequence[Any]) -> bool:
+        """Awards a hazard check's points for hidden shapes, and returns whether it finds anything.
 
-        The lines of what is wrong come from public shapes.
+        A submission that computes nothing right gets none.  The lines of what is wrong come from public shapes.
         """
         hidden = [shape.conv for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
         wrong = self._problems(check, source, launches, hidden) != []
@@ -231,6 +235,7 @@ class Grader:
         elif not grade.points["correct"]:
             grade.say(check, [NOTHING_RIGHT])
         grade.points[check] = self.assignment.points[check] if grade.points["correct"] and not wrong else 0.0
+        return wrong
 
     def _problems(self, check: str, source: "Source", launches: Sequence[Any], shapes: Sequence[Conv]) -> list[str]:
         """What a hazard check finds, or why it ends without an answer."""
@@ -255,7 +260,7 @@ class Grader:
         needed = {**environment(), **missing_environment(build)}
         shared = {"file": source.file, "text": source.text, "prepared": str(self.prepared)}
         confined = sandbox.Sandbox(
-            self.kind, [self.prepared], self.hidden, source.cpus, address_space=build != CHECKS["addresses"]
+            self.kind, [self.prepared], self.hidden, source.cpus, address_space=build != CHECKS[ADDRESSES]
         )
         worker = [sys.executable, "-P", "-m", WORKER]
         limits = replace(self.assignment.limits, answer=most)
@@ -279,9 +284,12 @@ class Submission:
     path: Path
 
     def read(self) -> Source:
-        """Its text; raises UsageError for a link, anything but a regular file, and a file that is too large."""
+        """Its text; raises UsageError where there is none, or a link, no regular file, or one that is too large."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            others = len(_sources(self.path.parent))
+            raise UsageError(f"there is no {FILE}{f', but {others} other .cu files' if others else ''}") from None
         except OSError as error:
             link = self.path.is_symlink()
             raise UsageError(
@@ -304,7 +312,7 @@ def submissions(folder: Path) -> list[Submission]:
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {folder}")
-    paths = sorted(folder.iterdir())
+    paths = _shown(folder)
     folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
     taken = {path.name for path in folders}
     entries = [Submission(path.name, _file_of(path)) for path in folders]
@@ -317,16 +325,21 @@ def submissions(folder: Path) -> list[Submission]:
 
 
 def left_out(folder: Path) -> list[str]:
-    """The names in a folder that are no submissions, such as NAME.cpp and links to folders, without hidden files."""
-    return [
-        path.name
-        for path in sorted(folder.iterdir())
-        if path.suffix != ".cu" and not path.name.startswith(".") and (path.is_symlink() or not path.is_dir())
-    ]
+    """The names in a folder that are no submissions, such as NAME.cpp and links to folders."""
+    return [path.name for path in _shown(folder) if path.suffix != ".cu" and (path.is_symlink() or not path.is_dir())]
+
+
+def _shown(folder: Path) -> list[Path]:
+    """A folder's files and folders, without those that systems and editors make."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name != MAC_FOLDER)
+
+
+def _sources(folder: Path) -> list[Path]:
+    return [path for path in _shown(folder) if path.suffix == ".cu"]
 
 
 def _file_of(folder: Path) -> Path:
-    files = sorted(folder.glob("*.cu"))
+    files = _sources(folder)
     preferred = [file for file in files if file.name == FILE] or files
     return preferred[0] if len(preferred) == 1 else folder / FILE
 

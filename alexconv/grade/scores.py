@@ -5,9 +5,11 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from jinja2 import Environment, PackageLoader
 
@@ -23,15 +25,33 @@ _DIGEST = re.compile(rf"-[0-9a-f]{{{DIGEST_LETTERS}}}$")  # only names that this
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that a spreadsheet evaluates
 
 
+def open_folder(folder: Path) -> None:
+    """Makes the folder of the scores and leaves those in it as they are; raises UsageError if none can be written."""
+    with _writing(folder):
+        for place in (folder, folder / FEEDBACK):
+            place.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=place).close()
+
+
+def write_feedback(grade: Grade, assignment: Assignment, folder: Path, timed: bool) -> None:
+    """Writes a student's feedback, atomically; raises UsageError if that is impossible."""
+    with _writing(folder):
+        text = feedback(grade, assignment, counted(assignment, timed))
+        _write(folder / FEEDBACK / f"{file_name(grade.submission)}.txt", text)
+
+
 def write(grades: Sequence[Grade], assignment: Assignment, folder: Path, timed: bool, note: str) -> None:
-    """Writes the table, the page and the feedback, each file atomically.  Raises UsageError if that is impossible."""
+    """Writes the table and the page, each atomically; raises UsageError if that is impossible."""
     checks = counted(assignment, timed)
-    try:
-        (folder / FEEDBACK).mkdir(parents=True, exist_ok=True)
+    with _writing(folder):
         _write(folder / CSV, table(grades, checks))
         _write(folder / PAGE, page(grades, assignment, checks, note))
-        for grade in grades:
-            _write(folder / FEEDBACK / f"{file_name(grade.submission)}.txt", feedback(grade, assignment, checks))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"cannot write the scores into {folder} ({error.strerror}): choose another -o") from None
 
@@ -76,6 +96,7 @@ def page(grades: Sequence[Grade], assignment: Assignment, checks: Sequence[str],
     return environment.get_template("scores.html").render(
         assignment=assignment,
         checks=checks,
+        timed="op time" in checks,
         most=sum(assignment.points[check] for check in checks),
         grades=grades,
         outcomes=Counter(grade.outcome for grade in grades),

@@ -198,7 +198,9 @@ seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
 resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 record = ctypes.CDLL(sys.argv[1]).alexconv_record
 for number, sizes in enumerate(sys.argv[3:]):
-    os.dup2(os.open(str(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    file = os.open(str(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.close(file)
     record(*map(int, sizes.split(",")))
 """  # each call's output goes to a separate file of at most OUTPUT_BYTES
 

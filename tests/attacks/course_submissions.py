@@ -348,7 +348,7 @@ def write_oddities(folder: Path, secret: Path) -> dict[str, Kind]:
     (folder / "empty-folder").mkdir()
     (folder / "folder" / "conv.cu").mkdir(parents=True)
     (folder / "linked").symlink_to(secret.parent)  # a link to a folder is not a submission
-    names = {"link": "is a link", "pipe": "not a regular", "empty-folder": "cannot be read", "folder": "not a regular"}
+    names = {"link": "is a link", "pipe": "not a regular", "empty-folder": "no conv.cu", "folder": "not a regular"}
     return {name: Kind(name, "", NONE, NONE, says) for name, says in names.items()}
 
 

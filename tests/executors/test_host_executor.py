@@ -686,6 +686,14 @@ if not IS_CLANG:
         "misaligned: 'const struct float2' needs a multiple of 8 bytes, the address is 4 beyond one, at overruns.cu:41"
     )
 
+
+def test_beyond_dynamic_shared_memory_is_a_fault_and_not_another_s_memory():
+    overruns = HostRuntime().compile(KERNELS / "overruns.cu", {}, OVERRUNS)
+    x, y = (on_device(values)[0] for values in (np.arange(32, dtype="f4"), np.full(32, -1, "f4")))
+    with pytest.raises(LaunchError, match="bad access"):
+        overruns.launch("dynamic_shared", (3, 1, 1), (32, 1, 1), 1024, [x, y, 256])
+
+
 ALL_OVERRUNS = """
 from test_host_executor import *
 overruns = HostRuntime(build="asan").compile(KERNELS / "overruns.cu", {}, OVERRUNS)

@@ -56,6 +56,8 @@ def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     assert sorted(path.name for path in handout.iterdir()) == ["Makefile", "README.md", "conv.cu", "shapes.json"]
     text = "".join(path.read_text() for path in handout.iterdir())
     assert "TODO" in text
+    (timed,) = re.findall(r"^time:\n((?:\t.*\n?)*)", (handout / "Makefile").read_text(), re.M)
+    assert "--backend cuda" in timed, "the CPU would take hours"
     assert "pip install alexconv" not in text, "it is on no package index"
     assert str(homework.seed) not in text.split()
     assert "$" not in (handout / "README.md").read_text()
@@ -93,7 +95,15 @@ BAD = {
     "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape needs the integers"),
     "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
     "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
-    "a word for the seed": (lambda text: re.sub(r'"seed": \d+', '"seed": "a"', text), "seed and N"),
+    "a word for the seed": (lambda text: re.sub(r'"seed": \d+', '"seed": "a"', text), "seed must"),
+    "N of no images": (lambda text: re.sub(r'"N": 10000', '"N": 0', text), "N and hazard_shapes must be .* from 1"),
+    "no hazard shapes": (lambda text: text.replace('"hazard_shapes": 2', '"hazard_shapes": 0'), "from 1"),
+    "half a hazard shape": (lambda text: text.replace('"hazard_shapes": 2', '"hazard_shapes": 1.5'), "whole numbers"),
+    "a word for the screen": (lambda text: text.replace('"screen": true', '"screen": "no"'), "true or false"),
+    "a share above 1": (lambda text: text.replace('"share": 0.75', '"share": 75'), "at most 1"),
+    "infinite points": (lambda text: text.replace('"correct": 45.0', '"correct": Infinity'), "numbers from 0"),
+    "a limit of nothing": (lambda text: text.replace('"cpu_seconds": 60', '"cpu_seconds": 0'), "limits must be"),
+    "brackets without end": (lambda text: "[" * 100_000, "RecursionError"),
     "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
 }
 
@@ -266,6 +276,30 @@ def test_submissions_are_files_and_folders_and_no_links(tmp_path):
         grading.submissions(tmp_path / "nothing")
 
 
+def test_a_folder_without_the_file_is_told_apart_from_one_with_several(tmp_path):
+    for name, files, says in (("carl", (), ""), ("dora", ("a.cu", "b.cu", ".c.cu"), ", but 2 other .cu files")):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).write_text("")
+        (submission,) = (entry for entry in grading.submissions(tmp_path) if entry.name == name)
+        with pytest.raises(UsageError, match=rf"^there is no conv\.cu{says}$"):
+            submission.read()
+
+
+def test_hidden_files_and_folders_are_no_submissions(tmp_path):
+    for name in (".git", "__MACOSX", ".ipynb_checkpoints"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "conv.cu").write_text("text")
+    with pytest.raises(UsageError, match="has no submissions"):
+        grading.submissions(tmp_path)
+    (tmp_path / "bert" / "__MACOSX").mkdir(parents=True)
+    for name in ("._anna.cu", "anna.cu", ".DS_Store", "bert/._mine.cu", "bert/mine.cu"):
+        (tmp_path / name).write_text(name)
+    read = [(submission.name, submission.read().text) for submission in grading.submissions(tmp_path)]
+    assert read == [("anna", "anna.cu"), ("bert", "bert/mine.cu")]
+    assert grading.left_out(tmp_path) == []
+
+
 # ---- Answers ---------------------------------------------------------------------------------------------------------
 
 
@@ -402,7 +436,7 @@ def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypa
     if answer:
         assert feedback == {grading.UNRECORDED}
     else:
-        fixed = {EARLY, grading.HIDDEN_ONLY}
+        fixed = {EARLY, grading.HIDDEN_ONLY, f"not checked: {grading.ADDRESSES_FIRST}"}
         assert {re.sub(r" \(order \d\)", "", line) for line in feedback if not line.startswith("and ")} == fixed
 
 
@@ -415,6 +449,34 @@ def test_checks_without_points_say_why(found, monkeypatch):
     result = Grade("anna", points={"correct": 11.25})
     grading.Grader(MADE, "", Path(), ())._check(result, "races", grading.Source(""), [])
     assert (result.points["races"], result.feedback.get("races", [])) == (0 if found else 10, found)
+
+
+@pytest.mark.parametrize("wrong", grading.CHECKS)
+def test_races_are_not_checked_where_addresses_fail(wrong, monkeypatch):
+    def outputs(self, grade, source, launches):
+        grade.points = {"correct": 45.0, "exact": 15.0}
+
+    monkeypatch.setattr(grading.Grader, "launch_table", lambda self, source: [])
+    monkeypatch.setattr(grading.Grader, "_outputs", outputs)
+    monkeypatch.setattr(grading.Grader, "_problems", lambda self, check, *words: ["a line"] if check == wrong else [])
+    result = Grade("anna")
+    grading.Grader(replace(MADE, screen=False), "", Path(), ())._grade(result, grading.Source(""))
+    hazards = {check: (result.points[check], result.feedback.get(check, [])) for check in grading.CHECKS}
+    expected = {check: (MADE.points[check], []) for check in grading.CHECKS} | {wrong: (0.0, ["a line"])}
+    if wrong == grading.ADDRESSES:
+        expected |= dict.fromkeys(("races", "async"), (0.0, ["not checked: addresses must pass first"]))
+    assert hazards == expected
+
+
+def test_a_hidden_shape_may_be_there_twice(monkeypatch):
+    homework, rights = replace(MADE, shapes=(*MADE.shapes[:2], MADE.shapes[0])), iter([True, True, False] + [True] * 12)
+    monkeypatch.setattr(grading.Grader, "_run", lambda *words: Ended(b"", 0))
+    monkeypatch.setattr(grading, "parts", lambda ended, sizes: [b"" if next(rights) else EARLY for _ in sizes])
+    monkeypatch.setattr(grading.Grader, "_compared", lambda *words: None)
+    result = Grade("anna")
+    assert grading.Grader(homework, "", Path(), ())._outputs(result, grading.Source(""), []) is None
+    assert result.points == {"correct": pytest.approx(30), "exact": 15}
+    assert result.feedback == {"correct": [f"hidden shape 3: {EARLY}"]}
 
 
 def test_outputs_are_called_wrong_without_their_values():
@@ -462,7 +524,9 @@ ODD_NAMES = [
 def test_every_name_has_a_feedback_file_of_its_own(tmp_path):
     names = [*ODD_NAMES, *(scores.file_name(name) for name in ODD_NAMES)]  # as who knows how files are named
     grades = [Grade(name) for name in dict.fromkeys(names)]
-    scores.write(grades, MADE, tmp_path, False, "")
+    scores.open_folder(tmp_path)
+    for each in grades:
+        scores.write_feedback(each, MADE, tmp_path, False)
     files = {scores.file_name(grade.submission) for grade in grades}
     assert len(files) == len(grades)
     assert {path.name for path in (tmp_path / scores.FEEDBACK).iterdir()} == {f"{file}.txt" for file in files}
@@ -483,7 +547,7 @@ def test_scores_that_cannot_be_written_are_one_line_before_anything_is_graded(pl
         def read_only(*_, **__):
             raise OSError(30, "Read-only file system")
 
-        monkeypatch.setattr(scores, "_write", read_only)
+        monkeypatch.setattr(scores, "TemporaryFile", read_only)
     words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / place), "--backend", "host"]
     assert grade.main(words) == 2
     messages = capsys.readouterr().err
@@ -510,12 +574,19 @@ def test_submission_names_are_escaped_in_scores(tmp_path):
     name = '=1+1<script>alert("x")</script>'
     bad = Grade(name, grading.FAILED, {"correct": 1.0}, {"file": ["@SUM(A1)<img src=x>"]})
     good = Grade("../up", points={"correct": 45.0}, op_time=1.5)
+    scores.open_folder(tmp_path)
+    for each in (bad, good):
+        scores.write_feedback(each, MADE, tmp_path, True)
     scores.write([bad, good], MADE, tmp_path, True, "note & note")
     rows = list(csv.DictReader(io.StringIO((tmp_path / scores.CSV).read_text())))
     assert [row["submission"] for row in rows] == [f"'{name}", "../up"]
     assert rows[1]["op time (ms)"] == "1.5000"
     assert rows[0]["total"] == "1"
     page = Tags((tmp_path / scores.PAGE).read_text())
+    assert "Submissions: 2; does not run: 1; graded: 1." in page.text
+    assert [page.text.count(words) for words in ("op time", "op time (ms)")] == [2, 1], "points, and ms"
+    untimed = Tags(scores.page([good], MADE, scores.counted(MADE, False), ""))
+    assert "op time" not in untimed.text
     assert not page.tags & {"script", "img"}
     assert name in page.text
     assert "@SUM(A1)<img src=x>" in page.text
@@ -613,6 +684,55 @@ def test_only_drops_no_other_submission_s_scores(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "scores" / scores.CSV).read_text() == table
 
 
+@pytest.mark.parametrize("graded_before", [0, 1, 2])
+def test_the_last_scores_stay_until_there_are_new_ones(graded_before, tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    out, points = tmp_path / "scores", {"anna": 1.0, "-bert": 2.0, "carl": 3.0}
+    for name in points:
+        (tmp_path / "given" / f"{name}.cu").write_text("")
+    order = sorted(points)
+
+    def graded(self, submission):
+        if order.index(submission.name) == stop:
+            raise ending
+        return Grade(submission.name, points={"correct": points[submission.name]})
+
+    def totals():
+        rows = csv.DictReader(io.StringIO((out / scores.CSV).read_text()))
+        return {row["submission"]: row["total"] for row in rows}
+
+    monkeypatch.setattr(sandbox, "missing", lambda kind: None)
+    monkeypatch.setattr(grade, "prepare", Path)
+    monkeypatch.setattr(grading.Grader, "grade", graded)
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(out), "--backend", "host", "--jobs", "1"]
+    stop, ending = graded_before, KeyboardInterrupt()
+    assert grade.main(words) == 130
+    assert list(totals() if graded_before else ()) == [scores.inert(name) for name in order[:graded_before]]
+    assert "as before" not in capsys.readouterr().err, "there were none"
+    stop = None
+    assert grade.main(words) == 0
+    first, page = totals(), (out / scores.PAGE).read_text()
+    assert len(first) == len(points)
+    points["anna"] = 45.0
+    for ending in (KeyboardInterrupt(), MissingTool("no sandbox")):
+        stop = graded_before
+        assert grade.main(words) == (130 if isinstance(ending, KeyboardInterrupt) else 1)
+        assert totals() == first
+        assert (out / scores.PAGE).read_text() == page
+        assert f"{out}/scores.csv and scores.html are as before this run\n" in capsys.readouterr().err
+    stop = None
+    monkeypatch.setattr(grade, "prepare", lambda: pytest.fail("stop"))
+    (tmp_path / "given" / "carl.cu").unlink()
+    with pytest.raises(pytest.fail.Exception):
+        grade.main(words)
+    assert totals() == first
+    monkeypatch.setattr(grade, "prepare", Path)
+    order.remove("carl")
+    assert grade.main(words) == 0
+    assert totals() == {"'-bert": "2", "anna": "45"}
+
+
 def test_files_that_are_no_submissions_are_named(tmp_path, monkeypatch, capsys):
     assignment.write(MADE, tmp_path / "hw")
     (tmp_path / "given" / "carl").mkdir(parents=True)
@@ -630,6 +750,17 @@ def test_files_that_are_no_submissions_are_named(tmp_path, monkeypatch, capsys):
         (tmp_path / "given" / f"{number}.zip").write_text("")
     assert grade.main(words) == 0
     assert "'4.zip' and 7 more\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [".", "scores", "new/scores"])
+def test_scores_among_the_submissions_are_refused(place, tmp_path, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "anna.cu").write_text("")
+    out = tmp_path / "given" / place
+    assert grade.main([str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: {out} would be among the submissions: choose another -o\n"
+    assert [path.name for path in (tmp_path / "given").iterdir()] == ["anna.cu"]
 
 
 def test_missing_submissions_and_sandboxes_are_refused(tmp_path, monkeypatch, capsys):

@@ -17,7 +17,7 @@ from alexconv.accuracy import __main__ as accuracy
 from alexconv.check import __main__ as check
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALL_DIRECTIONS, LADDER, RUNGS
-from alexconv.own import folders
+from alexconv.own import folders, wrapping
 from alexconv.own.wrapping import wrapped
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.predict import __main__ as predict
@@ -377,3 +377,11 @@ def test_a_command_takes_the_users_own_rungs(command):
     text = command.parser().format_help()
     assert "--ladder" in text
     assert "--kernel" in text
+
+
+@needs_gcc
+def test_launches_for_more_numbers_of_images_than_files_may_be_open(monkeypatch):
+    few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))\n"
+    monkeypatch.setattr(wrapping, "TELLING", few + wrapping.TELLING)
+    calls = [(wrapping.PROBE, images) for images in range(1, 41)]
+    assert len(wrapping.tell(wrapping.launch_code(COURSE_TEXT, COURSE), calls, COURSE)) == len(calls)

@@ -34,19 +34,47 @@ Stack Stacks::operator[](size_t i) const
     return {memory_ + i * HOST_CUDA_STACK_BYTES, HOST_CUDA_STACK_BYTES - i % lines_in_page * line};
 }
 
+constexpr size_t SHARED_ALIGNMENT = ATOM_BYTES;  // the largest that anything in shared memory needs
+
+static size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+#ifdef HOST_CUDA_ASAN
+
 DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr), bytes_(bytes)
 {
-    constexpr size_t alignment = ATOM_BYTES;  // the largest that anything in shared memory needs
-    if (bytes && posix_memalign(&memory_, alignment, bytes)) throw std::bad_alloc();
+    if (bytes && posix_memalign(&memory_, SHARED_ALIGNMENT, bytes)) throw std::bad_alloc();
     clear();
 }
+
+DynamicShared::~DynamicShared() { std::free(memory_); }
+
+#else
+
+DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr), bytes_(rounded_up(bytes, SHARED_ALIGNMENT))
+{
+    if (!bytes) return;
+    constexpr size_t guard = 1 << 16;  // whole pages
+    const size_t body = rounded_up(bytes_, guard);
+    mapped_bytes_ = guard + body + guard;
+    mapped_ = mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+    char* const first = static_cast<char*>(mapped_) + guard;
+    if (mprotect(first, body, PROT_READ | PROT_WRITE)) throw std::bad_alloc();
+    memory_ = first + body - bytes_;
+    clear();
+}
+
+DynamicShared::~DynamicShared()
+{
+    if (mapped_) munmap(mapped_, mapped_bytes_);
+}
+
+#endif
 
 void DynamicShared::clear()
 {
     if (memory_) std::memset(memory_, NOT_A_NUMBER, bytes_);
 }
-
-DynamicShared::~DynamicShared() { std::free(memory_); }
 
 // The C library's, which makes the thread's copy of a library's variables on first use.
 struct OfModule {

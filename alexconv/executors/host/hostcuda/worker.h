@@ -84,7 +84,8 @@ private:
     char* memory_;
 };
 
-// Dynamic shared memory of a worker: exactly as long as requested, so that AddressSanitizer sees its end.
+// Dynamic shared memory of a worker: exactly as long as requested where AddressSanitizer is to see its end.  Elsewhere
+// it is as long as its alignment asks for, and followed by pages without access: a fault in every run.
 class DynamicShared {
 public:
     explicit DynamicShared(size_t bytes);
@@ -96,6 +97,8 @@ public:
 private:
     void* memory_;
     const size_t bytes_;
+    void* mapped_ = nullptr;
+    size_t mapped_bytes_ = 0;
 };
 
 // The calling thread's copy of this library's thread_local variables: its static shared memory, and `running`.
