@@ -352,6 +352,40 @@ def test_every_block_starts_with_nan_in_shared_memory(memory):
     assert np.isnan(result).all()
 
 
+def compiled_text(folder, text, entry, device=H200, build="fast"):
+    source = folder / "text.cu"
+    source.write_text(text)
+    return HostRuntime(build=build, device=device).compile(source, {}, [entry])
+
+
+# A fragment of halves as the words and vectors that copies and tensor cores take.
+FRAGMENTS = """
+extern "C" __global__ void fragments(const float* x, float* y)
+{
+    half pair[2], row[8];
+    __shared__ float column[32];
+    pair[0] = pair[1] = x[0];
+    const unsigned word = *reinterpret_cast<const unsigned*>(pair);
+    y[0] = __high2half(*reinterpret_cast<const half2*>(&word));
+    for (int i = 0; i < 8; ++i) row[i] = 0;
+    *reinterpret_cast<float4*>(row) = *reinterpret_cast<const float4*>(x + 4);
+    y[1] = row[0];
+    column[threadIdx.x] = 1;
+    reinterpret_cast<unsigned*>(column)[threadIdx.x] = __float_as_uint(x[2]);
+    y[2] = column[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("build", ["fast", "unoptimized"])
+def test_values_are_read_as_other_types(tmp_path, build):
+    values = np.array([3, 0, 5, 0, 0, 0, 0, 0], "f4")
+    values[4:].view("f2")[0] = 7
+    (x, _), (y, result) = on_device(values), on_device(np.zeros(3, "f4"))
+    compiled_text(tmp_path, FRAGMENTS, "fragments", build=build).launch("fragments", ONE, ONE, 0, [x, y])
+    assert result.tolist() == [3, 7, 5]
+
+
 # ---- Deadlocks and traps ---------------------------------------------------------------------------------------------
 
 
