@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 from alexconv.check import __main__ as check
 from alexconv.check import kinds

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -691,6 +692,14 @@ def test_a_linker_that_does_not_work_is_not_used(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CXX", str(compiler))
     assert run_one(one_kernel(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("device, arch", [(H200, 900), (replace(H200, capability=(7, 5)), 750)])
+def test_a_file_chooses_by_the_gpus_generation(tmp_path, device, arch):
+    y, result = on_device(np.zeros(1, "i4"))
+    text = 'extern "C" __global__ void generation(int* y) { y[0] = __CUDA_ARCH__; }\n'
+    compiled_text(tmp_path, text, "generation", device).launch("generation", ONE, ONE, 0, [y])
+    assert result[0] == arch
 
 
 @pytest.mark.parametrize("wrong", [{"build": "slow"}, {"order": -1}, {"workers": 0}, {"build": "asan", "workers": 2}])

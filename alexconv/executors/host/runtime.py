@@ -360,9 +360,8 @@ class HostRuntime:
     or ``definedness`` (for ``alexconv.check.hazards``; one worker and g++, as for ``trace``).  ``order`` says how the
     threads of a block are scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs
     that change with it reveal a missing barrier.  ``workers`` defaults to all cores.  ``device`` gives the limits of a
-    block, and for another than the reference device the macro ``__CUDA_ARCH__``, by which a file chooses what an older
-    generation does.  Raises MissingTool without a C++ compiler that has the flags or without AddressSanitizer's
-    library.
+    block and the macro ``__CUDA_ARCH__``, by which a file chooses what each generation does.  Raises MissingTool
+    without a C++ compiler that has the flags or without AddressSanitizer's library.
     """
 
     name = "host"
@@ -512,8 +511,6 @@ class HostRuntime:
 
     @property
     def _arch(self) -> tuple[str, ...]:
-        if self._device.capability == H200.capability:
-            return ()
         major, minor = self._device.capability
         return (f"-D__CUDA_ARCH__={100 * major + 10 * minor}",)
 
