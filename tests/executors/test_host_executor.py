@@ -411,6 +411,19 @@ def test_threads_that_wait_in_vain_fail_the_launch(waiting, entry, message):
         waiting.launch(entry, (4, 1, 1) if entry == "trap" else ONE, block, 0, [y])
 
 
+@pytest.mark.parametrize("include", ["", "#include <cassert>\n"])
+def test_an_assertion_fails_the_launch(tmp_path, include):
+    text = include + 'extern "C" __global__ void asserts(int* y)\n{\n    assert(threadIdx.x + y[0] < 40);\n}\n'
+    y, _ = on_device(np.zeros(1, "i4"))
+    kernel = compiled_text(tmp_path, text, "asserts")
+    kernel.launch("asserts", ONE, (40, 1, 1), 0, [y])
+    place = rf"text\.cu:{3 + bool(include)}"
+    with pytest.raises(
+        LaunchError, match=rf"thread \(40,0,0\): assert\(threadIdx.x \+ y\[0\] < 40\) fails, at {place}$"
+    ):
+        kernel.launch("asserts", ONE, (64, 1, 1), 0, [y])
+
+
 def test_the_process_goes_on_after_a_failed_launch(waiting, warps):
     y, _ = on_device(np.zeros(64, "i4"))
     for _ in range(3):

@@ -47,6 +47,7 @@
 // and they take as long to parse as everything else here.
 #define _GLIBCXX_BITS_SPECFUN_H 1
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
