@@ -637,9 +637,38 @@ def test_a_compile_error_is_one_line_with_its_place(tmp_path):
     source.write_text('extern "C" __global__ void broken(int* y)\n{\n    y[0] = undeclared;\n}\n')
     with pytest.raises(CompileError) as caught:
         HostRuntime().compile(source, {}, ["broken"])
-    assert "broken.cu:3:12: error:" in str(caught.value)
+    assert str(caught.value).startswith("broken.cu:3:12: error:")
     assert "undeclared" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line, named, meaning",
+    [
+        ('asm volatile("cp.async.wait_all;" ::: "memory");', "cp.async.wait_all", "inline PTX"),
+        ('float a; asm("mov.f32 %0, %1;" : "=f"(a) : "f"(1.0f)); y[0] = a;', "", "inline PTX"),
+        ("extern __shared__ float tile[]; y[0] = tile[0];", "extern", "DYNAMIC_SHARED"),
+        ("y[0] = __reduce_add_sync(~0u, y[0]);", "__reduce_add_sync", "the host executor does not have it"),
+        ("}\n#include <cooperative_groups.h>\nvoid rest() {", "cooperative_groups.h", "a header of CUDA's"),
+        ("}\n#include <cuda/barrier>\nvoid rest() {", "cuda/barrier", "a header of CUDA's"),
+        ("}\n__managed__ int managed;\nvoid rest() {", "__managed__", "the host executor does not have it"),
+    ],
+)
+def test_what_cuda_has_and_the_cpu_has_not_is_named_with_its_place(tmp_path, line, named, meaning):
+    text = f'extern "C" __global__ void unknown(int* y)\n{{\n    {line}\n}}\n'
+    with pytest.raises(CompileError) as caught:
+        compiled_text(tmp_path, text, "unknown")
+    error = str(caught.value)
+    assert re.match(r"text\.cu:[34]:", error) or (IS_CLANG and meaning == "inline PTX"), error
+    assert named in error
+    assert meaning in error
+    assert "\n" not in error
+    assert "docs/own-kernels.md#on-a-cpu" in error
+
+
+def test_a_kernel_that_a_gpu_would_not_find_by_its_name_is_a_compile_error(tmp_path):
+    with pytest.raises(CompileError, match=r'mangled.*is extern "C"'):
+        compiled_text(tmp_path, "__global__ void mangled(int* y) { y[0] = 1; }\n", "mangled")
 
 
 def test_a_local_array_that_no_stack_holds_is_a_compile_error():

@@ -170,6 +170,28 @@ _ANALYSIS = (
         )
     ),
 )
+# What g++, clang or the assembler says of CUDA that has no twin here, and what it is.
+_UNKNOWN = tuple(
+    (re.compile(words), meaning)
+    for words, meaning in (
+        (r": Error: |\basm\b|\bconstraint\b|instruction mnemonic", "inline PTX, which has no twin on the CPU"),
+        (
+            r"conflicting specifiers in declaration of|combine with previous 'extern'",
+            "extern __shared__ is DYNAMIC_SHARED(type, name) of common/shape.cuh",
+        ),
+        (r"with 'C' linkage|different language linkage", 'a kernel that the ladder launches is extern "C"'),
+        (
+            r"fatal error: '?(cuda|cooperative_groups|curand|cub/|cute/|cutlass/|nv/|thrust/|vector_)[\w/]*(\.\w+)?'?"
+            r"(:| file)",
+            "a header of CUDA's that the host executor does not have",
+        ),
+        (
+            r"'(__|atomic|cuda|make_)\w*' (was not declared|does not name)|identifier '(__|atomic|cuda|make_)\w*'"
+            r"|field '__\w+__' declared void|unknown type name '__\w+__'",
+            "if it is CUDA's, the host executor does not have it",
+        ),
+    )
+)
 _WARNING = re.compile(r"^(.+?):(\d+):\d+: warning: (.*) \[-W(?:maybe-)?uninitialized\]$", re.M)
 
 
@@ -558,7 +580,16 @@ class HostRuntime:
 
     def _run(self, name: str, arguments: Sequence[str], unit: str) -> str:
         """Runs the compiler and returns its warnings; raises CompileError and MachineFault."""
-        return run_compiler([self.cxx, *arguments], name, cache_dir("host"), unit)
+        try:
+            return run_compiler([self.cxx, *arguments], name, cache_dir("host"), unit)
+        except CompileError as error:
+            raise CompileError(_explained(str(error))) from None
+
+
+def _explained(error: str) -> str:
+    """A compiler's error, with what it is where CUDA has something that the host executor has not."""
+    meaning = next((meaning for words, meaning in _UNKNOWN if words.search(error)), None)
+    return f"{error} ({meaning}: docs/own-kernels.md#on-a-cpu)" if meaning else error
 
 
 @cache
