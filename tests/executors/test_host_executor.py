@@ -508,12 +508,16 @@ def test_a_launch_outside_cudas_limits_is_refused(memory, grid, block, dynamic, 
         memory.launch("reversed", grid, block, dynamic, [0, 0])
 
 
-def test_static_shared_memory_is_known_and_limited(memory):
+def test_static_shared_memory_is_known_and_limited(memory, tmp_path):
+    text = "__shared__ float all[1024];\nnamespace tiles { __shared__ double one; }\n"
+    text += 'extern "C" __global__ void wide(int* y) { all[0] = tiles::one; }\n'
+    wide = compiled_text(tmp_path, text, "wide")
     above = HostRuntime().compile(KERNELS / "memory.cu", {"ABOVE": 1}, ["above_static_limit", "within_static_limit"])
     y, _ = on_device(np.zeros(32, "f4"))
     assert memory.static_shared("within_static_limit") == MAX_STATIC_SHARED // 2
     assert memory.static_shared("shifted_without_barrier") == 4096
     assert memory.static_shared("reversed") == 0
+    assert wide.static_shared("wide") == 4 * 1024 + 8
     memory.launch("within_static_limit", ONE, (32, 1, 1), H200.shared_per_block - MAX_STATIC_SHARED // 2, [y])
     with pytest.raises(LaunchError, match=r"static and \d+ dynamic bytes"):
         memory.launch("within_static_limit", ONE, (32, 1, 1), H200.shared_per_block - MAX_STATIC_SHARED // 2 + 1, [y])

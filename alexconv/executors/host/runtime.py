@@ -73,11 +73,14 @@ _SYMBOL = np.dtype(
     }
 )
 _SYMBOL_TABLE, _WRITABLE, _GLOBAL = 2, 1, 1
+_THREAD_LOCAL = 6  # a kind of symbol
 _LOCAL = "_ZZ"  # prefix of the mangled name of a function's static variable
 # Those of the C++ library, where it is linked statically.
 _OF_CXX_LIBRARY = re.compile(
     rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1L?(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
 )
+# Thread-local variables that are no namespace's shared arrays: functions', the run-time's and the C++ library's.
+_NOT_SHARED = re.compile(rf"{_LOCAL}|_ZN(9host_cuda|K?St|9__gnu_cxx|10__cxxabiv1)|_ZStL?\d")
 _HEADERS_READ: set[Path] = set()  # folders of precompiled headers already checked: their files are large
 _READING_HEADERS = threading.Lock()
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
@@ -242,15 +245,19 @@ class HostModule:
     def static_shared(self, entry: str) -> int:
         """Bytes of shared memory that a block of the kernel declares.
 
-        Arrays that a ``__device__`` function declares are counted for every kernel of the file; in clang's asan build
-        red zones count too.
+        Arrays that a ``__device__`` function or a namespace declares are counted for every kernel of the file; in
+        clang's asan build red zones count too.
         """
         local = {
             name: size
             for name, size in self._sizes.items()
             if name.startswith(_LOCAL) and not _OF_CXX_LIBRARY.match(name)
         }
-        return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
+        shared = _symbol_sizes(self.path, kind=_THREAD_LOCAL)
+        in_namespaces = (size for name, size in shared.items() if not _NOT_SHARED.match(name))
+        return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None)) + sum(
+            in_namespaces
+        )
 
     @cached_property
     def constant(self) -> int:
@@ -684,8 +691,8 @@ def _runtime_digest() -> str:
 
 
 @cache
-def _symbol_sizes(path: Path, *, exported: bool = False) -> dict[str, int]:
-    """Bytes of every writable variable of a library, or every exported one, by linker name.
+def _symbol_sizes(path: Path, *, exported: bool = False, kind: int | None = None) -> dict[str, int]:
+    """Bytes of every writable variable of a library, or every exported one, or one of a kind, by linker name.
 
     Raises CompileError if it is no library.
     """
@@ -698,6 +705,7 @@ def _symbol_sizes(path: Path, *, exported: bool = False) -> dict[str, int]:
         symbols = np.frombuffer(data, _SYMBOL, table["size"] // _SYMBOL.itemsize, table["offset"])
         symbols = symbols[(symbols["bytes"] > 0) & (symbols["section"] < count)]
         symbols = symbols[(symbols["info"] >> 4 == _GLOBAL) | (not exported)]
+        symbols = symbols[(symbols["info"] & 0xF == kind) | (kind is None)]
         writable = sections[symbols["section"]]["flags"] & _WRITABLE != 0
         places = ((int(names + symbol["name"]), int(symbol["bytes"])) for symbol in symbols[writable])
         return {data[place : data.index(0, place)].decode(): size for place, size in places}

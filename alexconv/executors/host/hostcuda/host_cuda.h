@@ -14,7 +14,7 @@
 //     cooperative launch wait for each other through the functions of residents.h, those of a cluster through cluster.h.
 //   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
-//   - `__shared__` is local to functions.  A `__constant__` array can be written through HostModule.symbol.
+//   - A `__constant__` array can be written through HostModule.symbol.
 //
 // Where it differs from a GPU
 //   - Order.  Threads run in the order that the launch asks for, switching at barriers only; a GPU guarantees no order.
