@@ -38,6 +38,9 @@
 //     launch.  Use the build for AddressSanitizer, which names the array and the source line and lives on.
 //   - Alignment.  A misaligned vector load or store, which faults on a GPU, goes unnoticed, except in g++'s build for
 //     AddressSanitizer.
+//   - `__device__` variables.  Each run of a rung's launches begins with their first values, except in the builds that
+//     watch; on a GPU they keep what the run before has left.
+//   - Limits of a kernel alone.  `__launch_bounds__` is ignored: a larger block, which a GPU refuses, runs.
 //   - Time says nothing about a GPU.
 //
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.
