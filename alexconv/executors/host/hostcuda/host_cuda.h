@@ -76,10 +76,13 @@
 
 // AddressSanitizer puts no red zones around thread_local variables; that build has a single worker instead.  Used, or the
 // compiler takes an array that no kernel writes for zeros.
+// __constinit: before an array of halves g++ would test a byte, among the shared arrays, whether it is constructed.
 #ifdef HOST_CUDA_ASAN
 #define __shared__ static __attribute__((used))
-#else
+#elif defined(__clang__)
 #define __shared__ static thread_local __attribute__((used))
+#else
+#define __shared__ static thread_local __constinit __attribute__((used))
 #endif
 
 #include "types.h"
