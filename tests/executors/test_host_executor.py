@@ -652,6 +652,7 @@ def test_a_compile_error_is_one_line_with_its_place(tmp_path):
         ('asm volatile("cp.async.wait_all;" ::: "memory");', "cp.async.wait_all", "inline PTX"),
         ('float a; asm("mov.f32 %0, %1;" : "=f"(a) : "f"(1.0f)); y[0] = a;', "", "inline PTX"),
         ("extern __shared__ float tile[]; y[0] = tile[0];", "extern", "DYNAMIC_SHARED"),
+        ("__shared__ alignas(16) int tile[4]; y[0] = tile[0];", "", "alignas comes before __shared__"),
         ("y[0] = __reduce_add_sync(~0u, y[0]);", "__reduce_add_sync", "the host executor does not have it"),
         ("}\n#include <cooperative_groups.h>\nvoid rest() {", "cooperative_groups.h", "a header of CUDA's"),
         ("}\n#include <cuda/barrier>\nvoid rest() {", "cuda/barrier", "a header of CUDA's"),

@@ -182,6 +182,10 @@ _UNKNOWN = tuple(
             r"conflicting specifiers in declaration of|combine with previous 'extern'",
             "extern __shared__ is DYNAMIC_SHARED(type, name) of common/shape.cuh",
         ),
+        (
+            "standard attributes in middle of decl-specifiers|an attribute list cannot appear here",
+            "alignas comes before __shared__ or __device__; __align__ may come after",
+        ),
         (r"with 'C' linkage|different language linkage", 'a kernel that the ladder launches is extern "C"'),
         (
             r"fatal error: '?(cuda|cooperative_groups|curand|cub/|cute/|cutlass/|nv/|thrust/|vector_)[\w/]*(\.\w+)?'?"
