@@ -107,7 +107,9 @@ def verified(
     runner = Runner(executor, layer_points, Settings(baseline=False, timed=False))
     for point in layer_points:
         record = runner.record(point)
-        if record["status"] not in ("ok", *accepted):
+        if record["status"] == "compile-error":  # once, if it is the same of all shapes
+            yield record["reason"]
+        elif record["status"] not in ("ok", *accepted):
             yield f"{in_words(point.conv)}, {point.data} data: {record['status']}: {record['reason']}"
 
 

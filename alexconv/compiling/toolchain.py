@@ -137,6 +137,7 @@ def failure(name: str, messages: str, folder: Path, died: str = "") -> AlexconvE
     reason = died or first_error(messages)
     if not _ERROR.search(messages) and _free(_fullest(folder)) < _LITTLE_SPACE:
         return unwritable(name, reason, folder)
+    reason = re.sub(rf"^[^:(]*/(?={re.escape(name)}[:(])", "", reason)
     return CompileError(reason if reason.startswith((f"{name}:", f"{name}(")) else f"{name}: {reason}")
 
 
@@ -183,6 +184,6 @@ def first_error(output: str) -> str:
     """
     lines = ["the compiler printed nothing", *(line.strip() for line in output.splitlines() if line.strip())]
     for previous, line in pairwise(lines):
-        if re.search(r"\berror\s*:", line):
+        if re.search(r"\b[eE]rror\s*:", line):
             return previous if "ld returned" in line or "linker command failed" in line else line
     return lines[-1]

@@ -143,7 +143,8 @@ def points_to_tune(
     refuse_unused(chosen, points)
     point_axes = [(point, space) for point in points if (space := axes(point, names, chosen))]
     if not point_axes:
-        raise UsageError("the rungs have none of these constants: alexconv run --list shows theirs")
+        wanted = "none of these constants" if names else "no constants to tune"
+        raise UsageError(f"the rungs have {wanted}: alexconv run --list shows theirs")
     return point_axes
 
 

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 from alexconv.check import __main__ as check
 from alexconv.check import kinds
@@ -45,6 +46,15 @@ def test_what_is_found_before_a_launch_fails_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(kinds.resource, "setrlimit", lambda limit, values: None)
     kinds.run_one(["races", "direct-register", str(tmp_path / "answer")])
     assert json.loads((tmp_path / "answer").read_text()) == ["a race", "a deadlock"]
+
+
+def test_a_kernel_that_does_not_compile_costs_a_line(tmp_path):
+    source = tmp_path / "broken.cu"
+    source.write_text('extern "C" __global__ void broken(const float* x, const float* w, float* y) { y[0] = 1 }\n')
+    rung = replace(LADDER.named["direct-register"], name="broken", file=str(source))
+    rung = replace(rung, launches=(replace(rung.launches[0], entry="broken"),))
+    (problem,) = kinds.all_of(lambda: kinds.correct(rung, kinds.SHAPES))
+    assert problem.startswith("broken.cu:1:")
 
 
 def test_a_check_that_a_network_s_kernel_does_not_have_is_refused(capsys):

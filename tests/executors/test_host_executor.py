@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -352,6 +353,40 @@ def test_every_block_starts_with_nan_in_shared_memory(memory):
     assert np.isnan(result).all()
 
 
+def compiled_text(folder, text, entry, device=H200, build="fast"):
+    source = folder / "text.cu"
+    source.write_text(text)
+    return HostRuntime(build=build, device=device).compile(source, {}, [entry])
+
+
+# A fragment of halves as the words and vectors that copies and tensor cores take.
+FRAGMENTS = """
+extern "C" __global__ void fragments(const float* x, float* y)
+{
+    half pair[2], row[8];
+    __shared__ float column[32];
+    pair[0] = pair[1] = x[0];
+    const unsigned word = *reinterpret_cast<const unsigned*>(pair);
+    y[0] = __high2half(*reinterpret_cast<const half2*>(&word));
+    for (int i = 0; i < 8; ++i) row[i] = 0;
+    *reinterpret_cast<float4*>(row) = *reinterpret_cast<const float4*>(x + 4);
+    y[1] = row[0];
+    column[threadIdx.x] = 1;
+    reinterpret_cast<unsigned*>(column)[threadIdx.x] = __float_as_uint(x[2]);
+    y[2] = column[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("build", ["fast", "unoptimized"])
+def test_values_are_read_as_other_types(tmp_path, build):
+    values = np.array([3, 0, 5, 0, 0, 0, 0, 0], "f4")
+    values[4:].view("f2")[0] = 7
+    (x, _), (y, result) = on_device(values), on_device(np.zeros(3, "f4"))
+    compiled_text(tmp_path, FRAGMENTS, "fragments", build=build).launch("fragments", ONE, ONE, 0, [x, y])
+    assert result.tolist() == [3, 7, 5]
+
+
 # ---- Deadlocks and traps ---------------------------------------------------------------------------------------------
 
 
@@ -374,6 +409,19 @@ def test_threads_that_wait_in_vain_fail_the_launch(waiting, entry, message):
     block = (32, 1, 1) if entry == "deadlock" or entry.startswith("different") else (64, 1, 1)
     with pytest.raises(LaunchError, match=rf"{entry}: .*{message}"):
         waiting.launch(entry, (4, 1, 1) if entry == "trap" else ONE, block, 0, [y])
+
+
+@pytest.mark.parametrize("include", ["", "#include <cassert>\n"])
+def test_an_assertion_fails_the_launch(tmp_path, include):
+    text = include + 'extern "C" __global__ void asserts(int* y)\n{\n    assert(threadIdx.x + y[0] < 40);\n}\n'
+    y, _ = on_device(np.zeros(1, "i4"))
+    kernel = compiled_text(tmp_path, text, "asserts")
+    kernel.launch("asserts", ONE, (40, 1, 1), 0, [y])
+    place = rf"text\.cu:{3 + bool(include)}"
+    with pytest.raises(
+        LaunchError, match=rf"thread \(40,0,0\): assert\(threadIdx.x \+ y\[0\] < 40\) fails, at {place}$"
+    ):
+        kernel.launch("asserts", ONE, (64, 1, 1), 0, [y])
 
 
 def test_the_process_goes_on_after_a_failed_launch(waiting, warps):
@@ -460,12 +508,16 @@ def test_a_launch_outside_cudas_limits_is_refused(memory, grid, block, dynamic, 
         memory.launch("reversed", grid, block, dynamic, [0, 0])
 
 
-def test_static_shared_memory_is_known_and_limited(memory):
+def test_static_shared_memory_is_known_and_limited(memory, tmp_path):
+    text = "__shared__ float all[1024];\nnamespace tiles { __shared__ double one; }\n"
+    text += 'extern "C" __global__ void wide(int* y) { all[0] = tiles::one; }\n'
+    wide = compiled_text(tmp_path, text, "wide")
     above = HostRuntime().compile(KERNELS / "memory.cu", {"ABOVE": 1}, ["above_static_limit", "within_static_limit"])
     y, _ = on_device(np.zeros(32, "f4"))
     assert memory.static_shared("within_static_limit") == MAX_STATIC_SHARED // 2
     assert memory.static_shared("shifted_without_barrier") == 4096
     assert memory.static_shared("reversed") == 0
+    assert wide.static_shared("wide") == 4 * 1024 + 8
     memory.launch("within_static_limit", ONE, (32, 1, 1), H200.shared_per_block - MAX_STATIC_SHARED // 2, [y])
     with pytest.raises(LaunchError, match=r"static and \d+ dynamic bytes"):
         memory.launch("within_static_limit", ONE, (32, 1, 1), H200.shared_per_block - MAX_STATIC_SHARED // 2 + 1, [y])
@@ -589,9 +641,39 @@ def test_a_compile_error_is_one_line_with_its_place(tmp_path):
     source.write_text('extern "C" __global__ void broken(int* y)\n{\n    y[0] = undeclared;\n}\n')
     with pytest.raises(CompileError) as caught:
         HostRuntime().compile(source, {}, ["broken"])
-    assert "broken.cu:3:12: error:" in str(caught.value)
+    assert str(caught.value).startswith("broken.cu:3:12: error:")
     assert "undeclared" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line, named, meaning",
+    [
+        ('asm volatile("cp.async.wait_all;" ::: "memory");', "cp.async.wait_all", "inline PTX"),
+        ('float a; asm("mov.f32 %0, %1;" : "=f"(a) : "f"(1.0f)); y[0] = a;', "", "inline PTX"),
+        ("extern __shared__ float tile[]; y[0] = tile[0];", "extern", "DYNAMIC_SHARED"),
+        ("__shared__ alignas(16) int tile[4]; y[0] = tile[0];", "", "alignas comes before __shared__"),
+        ("y[0] = __reduce_add_sync(~0u, y[0]);", "__reduce_add_sync", "the host executor does not have it"),
+        ("}\n#include <cooperative_groups.h>\nvoid rest() {", "cooperative_groups.h", "a header of CUDA's"),
+        ("}\n#include <cuda/barrier>\nvoid rest() {", "cuda/barrier", "a header of CUDA's"),
+        ("}\n__managed__ int managed;\nvoid rest() {", "__managed__", "the host executor does not have it"),
+    ],
+)
+def test_what_cuda_has_and_the_cpu_has_not_is_named_with_its_place(tmp_path, line, named, meaning):
+    text = f'extern "C" __global__ void unknown(int* y)\n{{\n    {line}\n}}\n'
+    with pytest.raises(CompileError) as caught:
+        compiled_text(tmp_path, text, "unknown")
+    error = str(caught.value)
+    assert re.match(r"text\.cu:[34]:", error) or (IS_CLANG and meaning == "inline PTX"), error
+    assert named in error
+    assert meaning in error
+    assert "\n" not in error
+    assert "docs/own-kernels.md#on-a-cpu" in error
+
+
+def test_a_kernel_that_a_gpu_would_not_find_by_its_name_is_a_compile_error(tmp_path):
+    with pytest.raises(CompileError, match=r'mangled.*is extern "C"'):
+        compiled_text(tmp_path, "__global__ void mangled(int* y) { y[0] = 1; }\n", "mangled")
 
 
 def test_a_local_array_that_no_stack_holds_is_a_compile_error():
@@ -657,6 +739,14 @@ def test_a_linker_that_does_not_work_is_not_used(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CXX", str(compiler))
     assert run_one(one_kernel(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("device, arch", [(H200, 900), (replace(H200, capability=(7, 5)), 750)])
+def test_a_file_chooses_by_the_gpus_generation(tmp_path, device, arch):
+    y, result = on_device(np.zeros(1, "i4"))
+    text = 'extern "C" __global__ void generation(int* y) { y[0] = __CUDA_ARCH__; }\n'
+    compiled_text(tmp_path, text, "generation", device).launch("generation", ONE, ONE, 0, [y])
+    assert result[0] == arch
 
 
 @pytest.mark.parametrize("wrong", [{"build": "slow"}, {"order": -1}, {"workers": 0}, {"build": "asan", "workers": 2}])
@@ -764,6 +854,7 @@ def test_asan_needs_a_process_that_was_started_for_it():
 
 # ---- Faults ----------------------------------------------------------------------------------------------------------
 
+needs_x86 = pytest.mark.skipif(HostRuntime()._machine != "x86_64", reason="other CPUs divide by zero without a fault")
 FAULTS = """
 extern "C" __global__ void past(int* y) { y[64 + threadIdx.x] = 1; }          // [64]
 extern "C" __global__ void before(int* y) { y[-1] = 1; }
@@ -771,10 +862,11 @@ extern "C" __global__ void far(int* y) { *(int* volatile)4096 = y[0]; }         
 extern "C" __global__ void next(char* y) { y[63 * 4 + 3] = 1; }               // [63 * 4 + 3]
 extern "C" __global__ void illegal(int* y) { __builtin_trap(); }
 extern "C" __global__ void aborts(int* y) { __builtin_abort(); }
+extern "C" __global__ void divides(int* y) { y[0] = blockDim.x % y[0]; }
 extern "C" __global__ void copy(const int* x, int* y) { y[threadIdx.x] = x[threadIdx.x]; }
 extern "C" __global__ void input(int* x, int* y) { y[threadIdx.x] = x[threadIdx.x]; x[3] = 7; }
 """
-NAMES = ("past", "before", "far", "next", "illegal", "aborts", "copy", "input")
+NAMES = ("past", "before", "far", "next", "illegal", "aborts", "divides", "copy", "input")
 
 
 @pytest.fixture(scope="module")
@@ -794,6 +886,7 @@ def faults(tmp_path_factory):
         ("before", 256, "a kernel stored right before y"),
         ("illegal", 256, "illegal: the kernel's process ended with SIG(ILL|TRAP)"),
         ("aborts", 256, "aborts: the kernel's process ended with SIGABRT"),
+        pytest.param("divides", 256, "ended with SIGFPE: an integer divided by zero", marks=needs_x86),
     ],
 )
 def test_a_fault_of_a_kernel_is_an_error_and_the_process_lives_on(faults, entry, nbytes, says):

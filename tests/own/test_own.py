@@ -114,6 +114,12 @@ BUGS = {
         "correct",
         None,
     ),
+    "ends it by a fault": (
+        "float sum = 0;",
+        "*(volatile int*)64 = 0; float sum = 0;",
+        "races",
+        "bad access? --kinds addresses names it",
+    ),
     "ends the process": ("float sum = 0;", "float sum = 0; _exit(0);", "races", "ends the check's process"),
     "fails": ("float sum = 0;", "float sum = 0; __trap();", "undefined", "__trap()"),
     "does not end": (

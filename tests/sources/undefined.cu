@@ -96,6 +96,8 @@ extern "C" __global__ void written(const float* x, float* y)
 {
     __shared__ float cleared[128];
     __shared__ float2 pairs[128];
+    __shared__ __half rounded[128];
+    rounded[threadIdx.x] = x[threadIdx.x];
     if (threadIdx.x == 0) memset(cleared, 0, sizeof cleared);
     pairs[threadIdx.x] = pair_of(x[threadIdx.x]);
     float some[4], value;
@@ -106,5 +108,6 @@ extern "C" __global__ void written(const float* x, float* y)
     corner.x = x[0];
     float4 copy = corner;
     __syncthreads();
-    y[threadIdx.x] = cleared[threadIdx.x] + pairs[127 - threadIdx.x].y + some[1] + copy.x + (there ? value : 0);
+    y[threadIdx.x] = rounded[127 - threadIdx.x];
+    y[threadIdx.x] += cleared[threadIdx.x] + pairs[127 - threadIdx.x].y + some[1] + copy.x + (there ? value : 0);
 }

@@ -411,6 +411,7 @@ def test_without_optuna_there_is_one_line(tmp_path, monkeypatch):
     [
         (["--constants", "TILES"], "no rung has a constant TILES"),
         (["--rungs", "tiled", "--constants", "CHANNELS"], "have none of these constants"),
+        (["--rungs", "direct-any"], "have no constants to tune"),
         (["--rungs", "tiled", "--set", "TILE=7"], "is 6, 8"),
         (["--rungs", "direct", "--set", "TILE=8"], "TILE: no constant of direct"),
         (["--trials", "0"], "1 or more"),

@@ -78,7 +78,8 @@ def run_apart(
         return os.WEXITSTATUS(status) == _SUCCEEDED
     (entry, _), name = launches[fault.launch], signal.Signals(number).name
     if fault.signal not in (signal.SIGSEGV, signal.SIGBUS):
-        raise LaunchError(f"{entry}: the kernel's process ended with {name}")
+        why = ": an integer divided by zero?" if number == signal.SIGFPE else ""
+        raise LaunchError(f"{entry}: the kernel's process ended with {name}{why}")
     places = filter(None, (array.place(fault.address) for array in arrays))
     raise LaunchError(f"{entry}: bad access ({name}) {next(places, f'at {fault.address:#x}')}")
 

@@ -73,11 +73,14 @@ _SYMBOL = np.dtype(
     }
 )
 _SYMBOL_TABLE, _WRITABLE, _GLOBAL = 2, 1, 1
+_THREAD_LOCAL = 6  # a kind of symbol
 _LOCAL = "_ZZ"  # prefix of the mangled name of a function's static variable
 # Those of the C++ library, where it is linked statically.
 _OF_CXX_LIBRARY = re.compile(
     rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1L?(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
 )
+# Thread-local variables that are no namespace's shared arrays: functions', the run-time's and the C++ library's.
+_NOT_SHARED = re.compile(rf"{_LOCAL}|_ZN(9host_cuda|K?St|9__gnu_cxx|10__cxxabiv1)|_ZStL?\d")
 _HEADERS_READ: set[Path] = set()  # folders of precompiled headers already checked: their files are large
 _READING_HEADERS = threading.Lock()
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
@@ -120,7 +123,8 @@ _LINES = ("-g1", "-gdwarf-4")
 _AS_WRITTEN = ("-O0", "-fno-inline", "-U_FORTIFY_SOURCE")
 
 BUILDS = {
-    "fast": _Build(("-O2",), (), 64 * 1024, one_worker=False),
+    # Kernels read and write fragments as words and vectors of other types, which nvcc takes as they are meant.
+    "fast": _Build(("-O2", "-fno-strict-aliasing"), (), 64 * 1024, one_worker=False),
     # For small layers, which take longer to compile than to compute.
     "unoptimized": _Build(("-O0",), (), 256 * 1024, one_worker=False),
     "asan": _Build(
@@ -168,6 +172,32 @@ _ANALYSIS = (
             *("tree-phiprop", "ssa-phiopt", "tree-sink"),
         )
     ),
+)
+# What g++, clang or the assembler says of CUDA that has no twin here, and what it is.
+_UNKNOWN = tuple(
+    (re.compile(words), meaning)
+    for words, meaning in (
+        (r": Error: |\basm\b|\bconstraint\b|instruction mnemonic", "inline PTX, which has no twin on the CPU"),
+        (
+            r"conflicting specifiers in declaration of|combine with previous 'extern'",
+            "extern __shared__ is DYNAMIC_SHARED(type, name) of common/shape.cuh",
+        ),
+        (
+            "standard attributes in middle of decl-specifiers|an attribute list cannot appear here",
+            "alignas comes before __shared__ or __device__; __align__ may come after",
+        ),
+        (r"with 'C' linkage|different language linkage", 'a kernel that the ladder launches is extern "C"'),
+        (
+            r"fatal error: '?(cuda|cooperative_groups|curand|cub/|cute/|cutlass/|nv/|thrust/|vector_)[\w/]*(\.\w+)?'?"
+            r"(:| file)",
+            "a header of CUDA's that the host executor does not have",
+        ),
+        (
+            r"'(__|atomic|cuda|make_)\w*' (was not declared|does not name)|identifier '(__|atomic|cuda|make_)\w*'"
+            r"|field '__\w+__' declared void|unknown type name '__\w+__'",
+            "if it is CUDA's, the host executor does not have it",
+        ),
+    )
 )
 _WARNING = re.compile(r"^(.+?):(\d+):\d+: warning: (.*) \[-W(?:maybe-)?uninitialized\]$", re.M)
 
@@ -219,15 +249,19 @@ class HostModule:
     def static_shared(self, entry: str) -> int:
         """Bytes of shared memory that a block of the kernel declares.
 
-        Arrays that a ``__device__`` function declares are counted for every kernel of the file; in clang's asan build
-        red zones count too.
+        Arrays that a ``__device__`` function or a namespace declares are counted for every kernel of the file; in
+        clang's asan build red zones count too.
         """
         local = {
             name: size
             for name, size in self._sizes.items()
             if name.startswith(_LOCAL) and not _OF_CXX_LIBRARY.match(name)
         }
-        return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
+        shared = _symbol_sizes(self.path, kind=_THREAD_LOCAL)
+        in_namespaces = (size for name, size in shared.items() if not _NOT_SHARED.match(name))
+        return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None)) + sum(
+            in_namespaces
+        )
 
     @cached_property
     def constant(self) -> int:
@@ -359,9 +393,8 @@ class HostRuntime:
     or ``definedness`` (for ``alexconv.check.hazards``; one worker and g++, as for ``trace``).  ``order`` says how the
     threads of a block are scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs
     that change with it reveal a missing barrier.  ``workers`` defaults to all cores.  ``device`` gives the limits of a
-    block, and for another than the reference device the macro ``__CUDA_ARCH__``, by which a file chooses what an older
-    generation does.  Raises MissingTool without a C++ compiler that has the flags or without AddressSanitizer's
-    library.
+    block and the macro ``__CUDA_ARCH__``, by which a file chooses what each generation does.  Raises MissingTool
+    without a C++ compiler that has the flags or without AddressSanitizer's library.
     """
 
     name = "host"
@@ -511,8 +544,6 @@ class HostRuntime:
 
     @property
     def _arch(self) -> tuple[str, ...]:
-        if self._device.capability == H200.capability:
-            return ()
         major, minor = self._device.capability
         return (f"-D__CUDA_ARCH__={100 * major + 10 * minor}",)
 
@@ -560,7 +591,16 @@ class HostRuntime:
 
     def _run(self, name: str, arguments: Sequence[str], unit: str) -> str:
         """Runs the compiler and returns its warnings; raises CompileError and MachineFault."""
-        return run_compiler([self.cxx, *arguments], name, cache_dir("host"), unit)
+        try:
+            return run_compiler([self.cxx, *arguments], name, cache_dir("host"), unit)
+        except CompileError as error:
+            raise CompileError(_explained(str(error))) from None
+
+
+def _explained(error: str) -> str:
+    """A compiler's error, with what it is where CUDA has something that the host executor has not."""
+    meaning = next((meaning for words, meaning in _UNKNOWN if words.search(error)), None)
+    return f"{error} ({meaning}: docs/own-kernels.md#on-a-cpu)" if meaning else error
 
 
 @cache
@@ -655,8 +695,8 @@ def _runtime_digest() -> str:
 
 
 @cache
-def _symbol_sizes(path: Path, *, exported: bool = False) -> dict[str, int]:
-    """Bytes of every writable variable of a library, or every exported one, by linker name.
+def _symbol_sizes(path: Path, *, exported: bool = False, kind: int | None = None) -> dict[str, int]:
+    """Bytes of every writable variable of a library, or every exported one, or one of a kind, by linker name.
 
     Raises CompileError if it is no library.
     """
@@ -669,6 +709,7 @@ def _symbol_sizes(path: Path, *, exported: bool = False) -> dict[str, int]:
         symbols = np.frombuffer(data, _SYMBOL, table["size"] // _SYMBOL.itemsize, table["offset"])
         symbols = symbols[(symbols["bytes"] > 0) & (symbols["section"] < count)]
         symbols = symbols[(symbols["info"] >> 4 == _GLOBAL) | (not exported)]
+        symbols = symbols[(symbols["info"] & 0xF == kind) | (kind is None)]
         writable = sections[symbols["section"]]["flags"] & _WRITABLE != 0
         places = ((int(names + symbol["name"]), int(symbol["bytes"])) for symbol in symbols[writable])
         return {data[place : data.index(0, place)].decode(): size for place, size in places}

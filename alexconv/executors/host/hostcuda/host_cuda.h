@@ -14,7 +14,7 @@
 //     cooperative launch wait for each other through the functions of residents.h, those of a cluster through cluster.h.
 //   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
-//   - `__shared__` is local to functions.  A `__constant__` array can be written through HostModule.symbol.
+//   - A `__constant__` array can be written through HostModule.symbol.
 //
 // Where it differs from a GPU
 //   - Order.  Threads run in the order that the launch asks for, switching at barriers only; a GPU guarantees no order.
@@ -38,6 +38,9 @@
 //     launch.  Use the build for AddressSanitizer, which names the array and the source line and lives on.
 //   - Alignment.  A misaligned vector load or store, which faults on a GPU, goes unnoticed, except in g++'s build for
 //     AddressSanitizer.
+//   - `__device__` variables.  Each run of a rung's launches begins with their first values, except in the builds that
+//     watch; on a GPU they keep what the run before has left.
+//   - Limits of a kernel alone.  `__launch_bounds__` is ignored: a larger block, which a GPU refuses, runs.
 //   - Time says nothing about a GPU.
 //
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.
@@ -47,6 +50,7 @@
 // and they take as long to parse as everything else here.
 #define _GLIBCXX_BITS_SPECFUN_H 1
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -72,10 +76,13 @@
 
 // AddressSanitizer puts no red zones around thread_local variables; that build has a single worker instead.  Used, or the
 // compiler takes an array that no kernel writes for zeros.
+// __constinit: before an array of halves g++ would test a byte, among the shared arrays, whether it is constructed.
 #ifdef HOST_CUDA_ASAN
 #define __shared__ static __attribute__((used))
-#else
+#elif defined(__clang__)
 #define __shared__ static thread_local __attribute__((used))
+#else
+#define __shared__ static thread_local __constinit __attribute__((used))
 #endif
 
 #include "types.h"

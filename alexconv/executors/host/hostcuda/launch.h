@@ -85,7 +85,9 @@ struct Entry<kernel> {
 
 }  // namespace host_cuda
 
+// On a GPU a kernel is found by its name: the redeclaration is an error unless it is extern "C".
 #define HOST_CUDA_ENTRY(kernel)                                                                                    \
+    extern "C" decltype(kernel) kernel;                                                                            \
     extern "C" __attribute__((visibility("default"))) bool host_cuda_launch_##kernel(host_cuda::Request& request) \
     {                                                                                                              \
         return host_cuda::Entry<kernel>::launch(#kernel, request);                                                \

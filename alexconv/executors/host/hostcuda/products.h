@@ -33,7 +33,7 @@ struct Tf32 {
 template <class Word>
 struct WarpProduct {
     static constexpr int rows = 16, columns = 8, K = 8 * Word::count;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#if __CUDA_ARCH__ < 800
     static constexpr int DEPTH = K / 2;  // of an instruction
 #else
     static constexpr int DEPTH = K;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -678,3 +679,13 @@ bool in_shared_memory(const void* address) { return running.worker->in_shared_me
 void fail(const char* what, Site site) { running.worker->fail(what, site); }
 
 }  // namespace host_cuda
+
+// What <assert.h> calls, in place of the C library's: an assertion fails the launch, with its thread.  One in launch code,
+// which no thread of a kernel runs, ends the process.
+void __assert_fail(const char* assertion, const char* file, unsigned line, const char*) noexcept
+{
+    if (!host_cuda::running.worker) std::abort();
+    char text[512];
+    std::snprintf(text, sizeof text, "assert(%s) fails", assertion);
+    host_cuda::fail(text, {file, int(line)});
+}
