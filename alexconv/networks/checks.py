@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from alexconv.kernels.geometry import FLOAT
+from alexconv.machine import cores
 from alexconv.networks.plan import NetworkPlan, Step
 from alexconv.networks.stages import MARGIN, Values
 from alexconv.parallel import each_slice
@@ -15,6 +16,7 @@ from alexconv.precisions import ANY, USUAL
 
 COMPARED = 8  # images whose scores are compared end to end
 AT_ONCE = 4  # images that a core checks at once
+DOUBLES = 6  # for each output of these
 
 StageOutputs = Callable[[Values], Iterable[Values]]
 
@@ -79,14 +81,15 @@ def checked_stages(
 def check_bytes(plan: NetworkPlan) -> int:
     """Host memory for the checks of a piece: a stage's inputs and outputs, which a product has twice more in float32.
 
-    These are its inputs with their padding, its reference and what that is made of; its filters are there in float64.
+    These are its inputs with their padding, its reference and what that is made of; its filters are there in float64,
+    and so are the outputs, their errors and bounds, of the images that all cores check at once.
     """
-    itemsize = np.dtype(plan.dtype).itemsize
-    of_stages = []
+    itemsize, N = np.dtype(plan.dtype).itemsize, plan.images_per_piece
+    of_stages, at_once = [], min(N, AT_ONCE * cores())
     for stage in (step.stage for step in plan.steps):
         x, y = prod(stage.shape.x_shape(1)), prod(stage.planes_out)
         of_image = itemsize * (x + y) + (2 * FLOAT * (x + y) if stage.filters else 0)
-        of_stages.append(plan.images_per_piece * of_image + 4 * FLOAT * prod(stage.filters or (0,)))
+        of_stages.append(N * of_image + 4 * FLOAT * prod(stage.filters or (0,)) + DOUBLES * 2 * FLOAT * at_once * y)
     return max(of_stages)
 
 

@@ -96,7 +96,9 @@ FILLED = {
     "a filter's value beyond the last tap": Mutant(
         "direct-groups-mma-half", "m < GROUP_M && k < K", "m < GROUP_M && k <= K", "narrow groups"
     ),
-    "a pixel beyond the last tap": Mutant("direct-groups-mma", "k >= K;", "k > K;", "narrow groups"),
+    "a pixel in place of zeros beyond the last tap": Mutant(
+        "direct-groups-mma", "under[half] + at, !beyond", "under[half] + (beyond ? 0 : at), true", "narrow groups"
+    ),
 }
 
 
