@@ -179,7 +179,7 @@ _UNKNOWN = tuple(
     for words, meaning in (
         (r": Error: |\basm\b|\bconstraint\b|instruction mnemonic", "inline PTX, which has no twin on the CPU"),
         (
-            r"conflicting specifiers in declaration of|combine with previous 'extern'",
+            r"conflicting specifiers in declaration of|conflicts with 'extern'|combine with previous 'extern'",
             "extern __shared__ is DYNAMIC_SHARED(type, name) of common/shape.cuh",
         ),
         (
