@@ -122,9 +122,8 @@ def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
         elif status == 0:
             problems = json.loads(answer.read_text())
         elif status < 0:
-            name = signal.Signals(-status).name
             hint = "" if kind == "addresses" else ": a bad access? --kinds addresses names it"
-            problems.append(f"the check's process ends with {name}{hint}")
+            problems.append(f"the check's process ends with {signal.Signals(-status).name}{hint}")
         else:
             problems.append((text.strip().splitlines() or [f"exit status {status}"])[-1][:300])
     return Verdict(name, kind, tuple(dict.fromkeys(problems)))
