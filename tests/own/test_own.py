@@ -52,6 +52,7 @@ def checked(*words, capsys, seconds=10000):
     """The exit status and the problems of a check, by kind."""
     status = check.main([*words, "--seconds", str(seconds), "--json"])
     verdicts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert not [verdict for verdict in verdicts if verdict["rung"].startswith("SIG")], "a signal is no rung"
     return status, {verdict["kind"]: verdict["problems"] for verdict in verdicts}
 
 
